@@ -36,8 +36,10 @@ class Permissions:
         """Declaring needs `configure`; a new one that passes messages on to a target needs to read and write, too."""
         if kind == "exchange" and not name:
             return  # which is refused to everybody
-        known = self._vhost.queues if kind == "queue" else self._vhost.topology.exchanges
-        is_new = name not in known
+        if kind == "queue":
+            is_new = name not in self._vhost.queues
+        else:
+            is_new = self._vhost.topology.exchange(name) is None
         name = name or SERVER_NAMED
         self.check("configure", kind, name)
         if is_new and isinstance(target, str):

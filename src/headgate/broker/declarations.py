@@ -42,7 +42,11 @@ def check_exchange_type(type: str) -> None:
 
 
 def check_same_exchange(
-    vhost: str, known: Exchange, given: Mapping[str, Any], arguments: Mapping[str, Any]
+    vhost: str,
+    known: Exchange,
+    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    alternate: str | None,
 ) -> None:
     """Refuse a second declaration of an exchange that differs from the first."""
     where = f"for exchange '{known.name}' in vhost '{vhost}'"
@@ -53,7 +57,7 @@ def check_same_exchange(
             raise PreconditionFailed(
                 f"inequivalent arg '{field}' {where}: received '{received}' but current is '{current}'"
             )
-    same = [(ALTERNATE, known.alternate)]
+    same = [(ALTERNATE, alternate)]
     if known.type == DELAYED:
         same.append((DELAYED_TYPE, known.routing_type))
     for argument, before in same:

@@ -140,7 +140,7 @@ class Policies:
 
     def _changed(self, vhost: str) -> None:
         self._sorted.pop(vhost, None)
-        self._broker.vhosts[vhost].apply_policies()
+        self._broker.vhosts[vhost].effects.apply()
 
 
 def effective_policy(

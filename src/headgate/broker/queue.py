@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.consumer import BrokerConsumer
@@ -53,6 +54,7 @@ class ClassicQueue(BrokerQueue):
         self.waiting = 0  # came back, and wait for their next delivery
         self._expiry_armed: int | None = None
         self._last_used = self._broker.now()
+        self._watches = 0
         self.redefine(definition)
 
     def __len__(self) -> int:
@@ -65,8 +67,10 @@ class ClassicQueue(BrokerQueue):
         self._plain = definition.is_plain
         self._many = bool(definition.max_priority) or definition.type == "quorum"
         self._lane = self._lane_of(0)
+        self._watches += 1
         if definition.expires is not None:  # later in any case: it is not in its virtual host yet
-            self._broker.call_at(self._last_used + definition.expires, self._watch_use)
+            self.used()
+            self._watch_later(self._last_used + definition.expires)
         self._enforce_limits()
 
     @property
@@ -307,10 +311,13 @@ class ClassicQueue(BrokerQueue):
         self.drop_expired()
         self._arm()
 
-    def _watch_use(self) -> None:
-        """Delete the queue when it was not used for as long as its definition says."""
+    def _watch_later(self, due: int) -> None:
+        self._broker.call_at(due, partial(self._watch_use, self._watches))
+
+    def _watch_use(self, watch: int) -> None:
+        """Delete the queue when it was not used for as long as its definition says; another one has another watch."""
         expires = self.definition.expires
-        if self.is_deleted or expires is None:
+        if self.is_deleted or expires is None or watch != self._watches:
             return
         due = self._last_used + expires
         if self.consumers:
@@ -318,7 +325,7 @@ class ClassicQueue(BrokerQueue):
         if due <= self._broker.now():
             self.vhost.delete_queue(self)
         else:
-            self._broker.call_at(due, self._watch_use)
+            self._watch_later(due)
 
     # ---- limits
 

@@ -27,6 +27,8 @@ def restore(broker: Broker, contents: Contents) -> None:
                     _restore_exchange(vhost, rest, table)
                 else:
                     _restore_binding(vhost, table)
+    for vhost in broker.vhosts.values():
+        vhost.effects.apply()
     for lane in contents.lanes.keys() | contents.marks.keys():
         if lane not in used:  # of a queue that was not to survive
             broker.store.clear(lane)

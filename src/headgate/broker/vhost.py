@@ -19,6 +19,7 @@ from headgate.broker.definition import QUEUE_TYPES, QueueDefinition, define_queu
 from headgate.broker.delays import delay_of
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.policies import effective_policy
+from headgate.broker.policy_effects import PolicyEffects
 from headgate.broker.queue import ClassicQueue
 from headgate.broker.refusals import (
     AccessRefused,
@@ -83,6 +84,7 @@ class VirtualHost:
             object, dict[BrokerQueue, None]
         ] = {}  # by the connection that owns them
         self._routes: dict[tuple[str, str], Route] = {}
+        self.effects = PolicyEffects(self)
         self.traffic: dict[tuple[str, int], RouteTraffic] = {}  # by exchange and fan-out
         self.confirms = 0
         self.generation = 0  # changes with the topology: routes of another one are stale
@@ -118,7 +120,8 @@ class VirtualHost:
                 "auto_delete": auto_delete,
                 "internal": internal,
             }
-            check_same_exchange(self.name, known, given, arguments)
+            alternate = self.effects.declared_alternate(known)
+            check_same_exchange(self.name, known, given, arguments, alternate)
             return
         if name.startswith(RESERVED):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
@@ -134,6 +137,7 @@ class VirtualHost:
         except DeclarationRefused as problem:
             raise PreconditionFailed(str(problem)) from problem
         self.forget_routes()
+        self.effects.apply_to_exchange(exchange)
         if durable:
             self._define_exchange(exchange, arguments)
 
@@ -241,14 +245,6 @@ class VirtualHost:
         is_known = isinstance(kind, str) and kind in QUEUE_TYPES  # if not, it is refused
         policy = effective_policy(self.broker, self.name, kind, name) if is_known else None
         return define_queue(name, self.name, arguments, policy=policy, **given)
-
-    def apply_policies(self) -> None:
-        """Let queues do what policies say now, and no longer what they said before."""
-        for queue in list(self.queues.values()):
-            definition = self.define(queue.name, queue.arguments)
-            if definition != queue.definition:
-                queue.redefine(definition)
-                self.broker.dirty.add(queue)
 
     def clear(self) -> None:
         """Delete all queues, exchanges and bindings."""
@@ -477,6 +473,7 @@ class VirtualHost:
     def _removed(self, what: Binding | Exchange) -> None:
         """A binding or an exchange is gone, perhaps together with something else."""
         if isinstance(what, Exchange):
+            self.effects.forget(what)
             if what.durable:
                 self.broker.store.define("exchange", self._key(what.name), None)
         else:

@@ -11,6 +11,7 @@ import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -280,3 +281,13 @@ def fingerprint_rows(columns: Columns) -> npt.NDArray[np.uint64]:
 
 def _name_of(target: Target) -> str:
     return f"exchange {target.name}" if isinstance(target, ToExchange) else f"queue {target}"
+
+
+def remake_index(known: ExchangeIndex, alternate: str | None) -> ExchangeIndex:
+    """The index of the same exchange and bindings with another alternate exchange."""
+    exchange = replace(known.exchange, alternate=alternate)
+    index = EXCHANGE_INDEXES[exchange.routing_type](exchange)
+    with index.bulk():
+        for binding in known.bindings:
+            index.bind(binding, known.filters.get(binding))
+    return index

@@ -31,7 +31,7 @@ from headgate.routing.bindings import (
     parse_filter,
 )
 from headgate.routing.changes import ChangeLock, pause_collector
-from headgate.routing.choosing import EXCHANGE_INDEXES
+from headgate.routing.choosing import EXCHANGE_INDEXES, remake_index
 from headgate.routing.declarations import (
     DEFAULT,
     RESERVED,
@@ -156,15 +156,18 @@ class Topology:
         with self._changes:
             return self._delete_exchange(name)
 
+    def change_alternate(self, name: str, alternate: str | None) -> None:
+        """Let messages that the exchange cannot route go on to another exchange, or to none."""
+        with self._changes:
+            self._file_index(remake_index(self._indexes[name], alternate))
+
     def delete_queue(self, name: str) -> bool:
         """Delete the queue and every binding to it; whether it was there."""
         with self._changes:
-            if name not in self._queues:
-                return False
-            incoming = self._queues.pop(name)
-            self._uncommon.pop(name, None)
-            self._delete_bindings(incoming)
-            return True
+            if is_there := name in self._queues:
+                self._uncommon.pop(name, None)
+                self._delete_bindings(self._queues.pop(name))
+            return is_there
 
     # ---- binding
 
@@ -205,9 +208,9 @@ class Topology:
         with self._changes:
             if source not in self._indexes:
                 raise UnknownExchange(source)
-            binding, given_filter = make_binding(source, queue, exchange, key, arguments, filter)
-            if given_filter is not None and type(given_filter) is not str:
-                binding = binding.with_filter(parse_filter(given_filter, str(binding))[1])
+            binding, given = make_binding(source, queue, exchange, key, arguments, filter)
+            if given is not None and type(given) is not str:
+                binding = binding.with_filter(parse_filter(given, str(binding))[1])
             return self._delete_binding(binding)
 
     def delete_binding(self, binding: Binding) -> bool:
@@ -245,12 +248,10 @@ class Topology:
         """Where every message with this topic goes; None if that depends on more than its topic."""
         with self._lock:
             index = self._find_public(exchange)
+            if not index.by_key:
+                return None
             envelope = Envelope(topic)
-            return (
-                self._walk(index, index.find(envelope), envelope, by_key=True)
-                if index.by_key
-                else None
-            )
+            return self._walk(index, index.find(envelope), envelope, by_key=True)
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
         """Where each row of the batch goes; its columns are named as in `headgate.columns.names`."""
@@ -292,8 +293,9 @@ class Topology:
     @property
     def queues(self) -> Mapping[str, QueueDeclaration]:
         with self._lock:
-            names, uncommon = self._queues, self._uncommon
-            return {name: uncommon.get(name) or QueueDeclaration(name) for name in names}
+            return {
+                name: self._uncommon.get(name) or QueueDeclaration(name) for name in self._queues
+            }
 
     def bindings(self, source: str | None = None) -> Iterator[Binding]:
         """The bindings of one exchange, or of all, as they are now."""
@@ -311,8 +313,6 @@ class Topology:
         """How many bindings there are."""
         with self._lock:
             return sum(len(i.bindings) for i in self._indexes.values())
-
-    # ---- files
 
     @classmethod
     def load(cls, path: str | Path, *, vhost: str | None = None) -> Topology:
@@ -337,13 +337,12 @@ class Topology:
     def definitions(self) -> Definitions:
         """The arguments that declare and bind all of it again."""
         with self._lock:
-            exchanges, queues, bindings = self.exchanges, self.queues, list(self.bindings())
-        own = [e for name, e in exchanges.items() if name not in STANDARD and name != DEFAULT]
-        return Definitions(
-            [(f"exchange {exchange.name!r}", declaration_arguments(exchange)) for exchange in own],
-            [(f"queue {queue.name!r}", declaration_arguments(queue)) for queue in queues.values()],
-            [(f"binding {binding}", binding.bind_arguments) for binding in bindings],
-        )
+            own = [e for n, e in self.exchanges.items() if n not in STANDARD and n != DEFAULT]
+            return Definitions(
+                [(f"exchange {e.name!r}", declaration_arguments(e)) for e in own],
+                [(f"queue {q.name!r}", declaration_arguments(q)) for q in self.queues.values()],
+                [(f"binding {b}", b.bind_arguments) for b in self.bindings()],
+            )
 
     # ---- inside
 
@@ -383,8 +382,7 @@ class Topology:
     ) -> Routed | None:
         """Follow the answer of the first exchange; with `by_key` return None where more than the topic decides."""
         queues: Set[str] = frozenset()
-        seen = {start.exchange.name}
-        work = [start]
+        seen, work = {start.exchange.name}, [start]
         for index in work:  # which grows
             if index is not start:
                 if by_key and not index.by_key:
@@ -406,10 +404,13 @@ class Topology:
         return Routed(queues, not queues, tuple(index.exchange.name for index in work))
 
     def _add_exchange(self, exchange: Exchange) -> None:
-        self._indexes[exchange.name] = index = EXCHANGE_INDEXES[exchange.routing_type](exchange)
+        self._file_index(EXCHANGE_INDEXES[exchange.routing_type](exchange))
         self._exchanges[exchange.name] = None
-        if not exchange.internal:
-            self._public[exchange.name] = index
+
+    def _file_index(self, index: ExchangeIndex) -> None:
+        self._indexes[index.exchange.name] = index
+        if not index.exchange.internal:
+            self._public[index.exchange.name] = index
 
     def _delete_exchange(self, name: str) -> bool:
         index = self._indexes.get(name)
@@ -466,8 +467,7 @@ class Topology:
         index = self._indexes.get(binding.source)
         if index is None or not index.unbind(binding):
             return False
-        targets = self._targets(binding)
-        remove_incoming(targets, binding)
+        remove_incoming(self._targets(binding), binding)
         if self.on_removal is not None:
             self.on_removal(binding)
         return True
