@@ -178,6 +178,8 @@ class VirtualHost:
     ) -> BrokerQueue:
         """Declare a queue; one that exists must be equivalent. A queue without a name gets one."""
         arguments = dict(arguments or {})
+        if self.settings.default_queue_type and durable and not exclusive and not auto_delete:
+            arguments.setdefault("x-queue-type", self.settings.default_queue_type)
         known = self.queues.get(name) if name else None
         if known is not None:
             self.find_queue(known.name, connection)
@@ -186,6 +188,7 @@ class VirtualHost:
             return known
         if name.startswith(RESERVED):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        self._check_limit(name)
         definition = self.define(
             name, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete
         )
@@ -215,6 +218,14 @@ class VirtualHost:
         elif durable:
             self._define_queue(queue)
         return queue
+
+    def _check_limit(self, name: str) -> None:
+        """Refuse one queue too many, in RabbitMQ's words."""
+        limit = self.broker.parameters.vhost_limits(self.name).get("max-queues", -1)
+        if 0 <= limit <= len(self.queues):
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({limit}) is reached"
+            )
 
     def release(self, connection: object) -> None:
         """Delete the queues that belong to a connection, which is gone."""

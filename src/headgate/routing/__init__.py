@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headgate.routing.declarations import ExchangeType as ExchangeType
     from headgate.routing.declarations import QueueDeclaration as QueueDeclaration
     from headgate.routing.declarations import declaration_arguments as declaration_arguments
+    from headgate.routing.definitions.document import decode_table as decode_table
+    from headgate.routing.definitions.document import encode_value as encode_value
     from headgate.routing.definitions.toml import EXCHANGE_KEYS as EXCHANGE_KEYS
     from headgate.routing.definitions.toml import from_toml as from_toml
     from headgate.routing.definitions.toml import read_binding as read_binding
@@ -45,6 +47,7 @@ else:
                 "QueueDeclaration",
                 "declaration_arguments",
             ],
+            "definitions.document": ["decode_table", "encode_value"],
             "definitions.toml": [
                 "EXCHANGE_KEYS",
                 "from_toml",

@@ -1,0 +1,117 @@
+"""Definitions: a document of RabbitMQ 4.0 comes in and goes out again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.broker import (
+    Broker,
+    PreconditionFailed,
+    User,
+    export_definitions,
+    import_definitions,
+)
+
+EXPORTED = Path(__file__).parents[2] / "data" / "rabbitmq_definitions.json"
+PARTS = (
+    "users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters", "policies",
+    "queues", "exchanges", "bindings",
+)  # fmt: skip
+
+
+def sorted_parts(document: dict[str, Any]) -> dict[str, list[str]]:
+    """The parts of a document, with entries in one order."""
+    return {part: sorted(json.dumps(e, sort_keys=True) for e in document[part]) for part in PARTS}
+
+
+def test_an_export_of_rabbitmq_is_exported_again_as_it_was(make_broker) -> None:
+    document = json.loads(EXPORTED.read_text())
+    broker = make_broker()
+    import_definitions(broker, document)
+    found = export_definitions(broker)
+    assert sorted_parts(found) == sorted_parts(document)
+    versions = {"rabbit_version", "rabbitmq_version", "product_name", "product_version"}
+    assert found.keys() == document.keys()
+    for key in document.keys() - versions - set(PARTS):
+        assert found[key] == document[key], key
+    json.dumps(found)
+
+
+def test_what_was_imported_takes_effect_and_survives_a_restart(make_broker) -> None:
+    document = json.loads(EXPORTED.read_text())
+    first = make_broker()
+    import_definitions(first, document)
+    again = make_broker()
+    for broker in (first, again):
+        shop = broker.vhosts["shop"]
+        definition = shop.queues["orders.new"].definition
+        assert (definition.type, definition.delivery_limit) == ("quorum", 5)
+        assert definition.dead_letter_exchange == "dead"
+        transient = shop.queues["transient.x"].definition
+        assert (transient.expires, transient.max_length) == (3_600_000, 10_000)
+        assert shop.topology.exchange("orders.topic").alternate == "dead"
+        assert broker.access.users["orders"].limits == {"max-connections": 20, "max-channels": 100}
+    durable = {part: [e for e in document[part] if e.get("durable", True)] for part in PARTS}
+    durable["bindings"] = [b for b in durable["bindings"] if b["source"] != "with alternate"]
+    assert sorted_parts(export_definitions(again)) == sorted_parts(durable)
+
+
+def test_importing_twice_changes_nothing(broker: Broker) -> None:
+    document = json.loads(EXPORTED.read_text())
+    import_definitions(broker, document)
+    before = export_definitions(broker)
+    import_definitions(broker, document)
+    assert export_definitions(broker) == before
+
+
+def test_one_virtual_host_is_exported_and_imported_into_another(broker: Broker) -> None:
+    import_definitions(broker, json.loads(EXPORTED.read_text()))
+    document = export_definitions(broker, "shop")
+    assert document["original_vhost_name"] == "shop"
+    assert not any("vhost" in entry for part in ("queues", "policies") for entry in document[part])
+    broker.add_vhost("copy")
+    import_definitions(broker, document, "copy")
+    copied = export_definitions(broker, "copy")
+    for part in ("parameters", "policies", "queues", "exchanges", "bindings"):
+        assert copied[part] == document[part], part
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ([], "JSON object"),
+        ({"queues": 1}, "queues are a list"),
+        ({"queues": [1]}, "queues, entry 1: is not an object"),
+        ({"queues": [{"name": "q", "vhost": "nope"}]}, "no vhost 'nope'"),
+        ({"queues": [{"durable": True}]}, "has no 'name'"),
+        ({"users": [{"name": "a", "password_hash": "?"}]}, r"users, entry 1 \(a\): .*base64"),
+        ({"permissions": [{"user": "a", "vhost": "/"}]}, "has no 'configure'"),
+        ({"policies": [{"name": "p", "pattern": "", "definition": {"x": 1}}]}, "not recognised"),
+        ({"bindings": [{"source": "amq.topic", "destination": "q"}]}, "no queue 'q'"),
+        ({"parameters": [{"component": "operator_policy", "name": "p", "value": 1}]}, "parameters"),
+        ({"vhosts": [{"name": ""}]}, "the name of a vhost"),
+        ({"exchanges": [{"name": "x", "type": "nope"}]}, "unknown exchange type"),
+    ],
+)
+def test_a_document_that_cannot_be_used_is_refused_and_says_where(
+    broker: Broker, document: Any, problem: str
+) -> None:
+    with pytest.raises(PreconditionFailed, match=problem):
+        import_definitions(broker, document)
+
+
+def test_users_of_ours_keep_their_hash(make_broker) -> None:
+    from headgate.broker import hash_password
+
+    broker = make_broker()
+    broker.access.put_user(User("ann", hash_password("secret"), ("management",)))
+    document = export_definitions(broker)
+    broker.access.delete_user("ann")
+    import_definitions(broker, json.loads(json.dumps(document)))
+    assert broker.access.users["ann"].password.verify("secret")
+    import_definitions(broker, {"users": [{"name": "bob", "password": "plain", "tags": "x"}]})
+    assert broker.access.users["bob"].password.verify("plain")
