@@ -48,6 +48,7 @@ class StreamHome:
         self._post_to_broker = post
         self._writers = ThreadPoolExecutor(WRITERS, "headgate-stream-writer")
         self._readers = ThreadPoolExecutor(READERS, "headgate-stream-reader")
+        self._keepers = ThreadPoolExecutor(1, "headgate-stream-upkeep")
         for left in self.directory.glob(f"{_DELETED}*"):
             self._remove(left)
 
@@ -67,6 +68,10 @@ class StreamHome:
     def read(self, call: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
         """Call a function in a thread that reads, and then another one, with its result, in that of the broker."""
         self._run(self._readers, call, then)
+
+    def maintain(self, call: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+        """Call a function in the thread for work that may take long, and then another one in that of the broker."""
+        self._run(self._keepers, call, then)
 
     def _run(
         self,
@@ -97,6 +102,7 @@ class StreamHome:
     def close(self) -> None:
         """Wait for the threads; what they were not yet asked for is left to the queues."""
         self.closing.set()
+        self._keepers.shutdown(cancel_futures=True)
         self._readers.shutdown()
         self._writers.shutdown()
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
+SEAL_EVERY_MS: Final = 5_000  # while something is published
 
 
 class StreamQueue(BrokerQueue):
@@ -56,6 +57,7 @@ class StreamQueue(BrokerQueue):
         self._after_write: list[Callable[[], None]] = []
         self._published = 0
         self._is_writing = False
+        self._is_sealing, self._sealed_at = False, self._broker.now()
         self._change_is_known = False  # to the thread of the broker, which has not looked yet
         self._opening = threading.RLock()
         self._stream: Stream | None = None
@@ -141,8 +143,20 @@ class StreamQueue(BrokerQueue):
         """The stream has more messages, of this broker or another process, or fewer."""
         self._change_is_known = False
         self._broker.changed.add(self)
+        self._seal_later()
         for reader in list(self._readers.values()):
             reader.note_change()
+
+    def _seal_later(self) -> None:
+        """Have full segments sealed from time to time: filters skip most in sealed ones."""
+        now = self._broker.now()
+        if not self._is_sealing and now >= self._sealed_at + SEAL_EVERY_MS:
+            self._is_sealing, self._sealed_at = True, now
+            self.home.maintain(self._seal_in_thread, self._note_sealed)
+
+    def _note_sealed(self, done: Future[None]) -> None:
+        self._is_sealing = False
+        log_failure(done)
 
     def _post_change(self) -> None:
         """Called by the thread that has changed the stream."""
@@ -313,6 +327,12 @@ class StreamQueue(BrokerQueue):
             raise StreamClosed(f"{self.where} was closed")
         producer.publish_many(messages)
         producer.flush()
+
+    def _seal_in_thread(self) -> None:
+        stream = self._stream
+        if stream is not None and self._producer is not None and not self.is_deleted:
+            with suppress(StreamClosed, FileNotFoundError):  # it is being deleted
+                stream.seal()
 
     def _count_in_thread(self, stream: Stream) -> None:
         with suppress(HeadgateError, OSError):  # it is being deleted

@@ -18,6 +18,7 @@ from pika.exceptions import (
     ConnectionClosedByBroker,
 )
 
+from headgate.broker import stream_queue
 from headgate.streams import Stream
 from headgate.testing import Broker
 
@@ -370,6 +371,21 @@ def test_retention_drops_the_oldest_segments(kept, tmp_path):
         assert found[0][1].headers["x-stream-offset"] >= stream.first_offset - 60
         assert stream.options.max_age == timedelta(days=7)
         stream.close()
+
+
+def test_full_segments_are_sealed_while_clients_publish_and_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream_queue, "SEAL_EVERY_MS", 0)
+    arguments = {**STREAM, "x-stream-max-segment-size-bytes": 20_000}
+    with Broker(tmp_path / "data") as broker, open_channel(broker) as channel:
+        channel.queue_declare("orders", durable=True, arguments=arguments)
+        until, number = time.monotonic() + 30, 0
+        while not list(directory_of(tmp_path).glob("*.arrow")) and time.monotonic() < until:
+            publish(channel, str(number), n=number, blank="x" * 100)
+            number += 1
+        assert list(directory_of(tmp_path).glob("*.arrow"))
+        assert bodies(read(channel, number)) == [str(n) for n in range(number)]
+        wanted = [str(n) for n in range(number) if n % 7 == 3]
+        assert bodies(read(channel, len(wanted), x_filter="n % 7 = 3")) == wanted
 
 
 def test_an_auto_delete_stream_is_refused(kept):
