@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.consumer import BrokerConsumer
@@ -18,9 +19,15 @@ from headgate.broker.contract import BrokerQueue
 from headgate.broker.definition import QueueDefinition
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.refusals import NotImplementedHere, PreconditionFailed
-from headgate.broker.stream_arguments import StreamStart, read_subscription, stream_options
+from headgate.broker.stream_arguments import (
+    StreamStart,
+    StreamSubscription,
+    read_subscription,
+    stream_options,
+)
+from headgate.broker.stream_feed import StreamFeed
 from headgate.broker.stream_home import StreamHome, log_failure
-from headgate.broker.stream_reader import StreamReader
+from headgate.broker.stream_reader import StreamReader, StreamTail
 from headgate.errors import HeadgateError, StreamClosed, StreamExists
 from headgate.file_watch import Watch
 from headgate.message import Message
@@ -52,6 +59,7 @@ class StreamQueue(BrokerQueue):
         self.where = f"queue '{name}' in vhost '{vhost.name}'"
         self._broker = vhost.broker
         self._readers: dict[BrokerConsumer, StreamReader] = {}
+        self._tails: dict[StreamSubscription, StreamTail] = {}
         # Messages of this turn and of those before it, as long as a write is under way, and what to call when they are stored.
         self._pending: list[BrokerMessage] = []
         self._after_write: list[Callable[[], None]] = []
@@ -146,6 +154,8 @@ class StreamQueue(BrokerQueue):
         self._seal_later()
         for reader in list(self._readers.values()):
             reader.note_change()
+        for tail in self._tails.values():
+            tail.note_change()
 
     def _seal_later(self) -> None:
         """Have full segments sealed from time to time: filters skip most in sealed ones."""
@@ -214,6 +224,21 @@ class StreamQueue(BrokerQueue):
         self.consumers.append(consumer)
         self._readers[consumer] = StreamReader(self, consumer, subscription)
         self._broker.dirty.add(self)
+
+    def tail_of(self, subscription: StreamSubscription) -> StreamTail:
+        """Where readers that want the same share what comes, wherever they began."""
+        wanted = replace(subscription, start="next")
+        found = self._tails.get(wanted)
+        if found is None:
+            self._tails = {key: tail for key, tail in self._tails.items() if tail.is_used}
+            found = self._tails[wanted] = StreamTail(self)
+        return found
+
+    def close_feed(self, feed: StreamFeed) -> None:
+        self.home.read(feed.close, log_failure)
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._broker.call_at(self._broker.now() + int(seconds * 1000), call)
 
     def remove_consumer(self, consumer: BrokerConsumer) -> None:
         reader = self._readers.pop(consumer, None)
@@ -285,9 +310,8 @@ class StreamQueue(BrokerQueue):
             self._note_change()
             return
         log.error("%s cannot be opened, next try in %g s: %s", self.where, RETRY_S, problem)
-        self._broker.call_at(
-            self._broker.now() + int(RETRY_S * 1000),
-            lambda: self.home.write(self._prepare_in_thread, self._note_prepared),
+        self.call_later(
+            RETRY_S, lambda: self.home.write(self._prepare_in_thread, self._note_prepared)
         )
 
     def _apply_options_in_thread(self, stream: Stream) -> None:

@@ -1,19 +1,22 @@
-"""Reads a stream for one consumer: batches in a worker thread, a few entries ahead of the consumer's credit."""
+"""The consumers of a stream queue: each reads ahead of its credit until it is at the end, and then shares what comes.
+
+A reader on its way through the stream has a feed of its own. At the end it joins the tail of all readers that want the
+same, so that a new message is read and decoded once for all of them. One whose consumer does not keep up leaves the
+tail, and has a feed of its own again.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.message import QueueEntry
-from headgate.broker.stream_arguments import StreamSubscription
-from headgate.columns import decode_records
-from headgate.streams import StreamConsumer
+from headgate.broker.stream_arguments import StreamStart, StreamSubscription
+from headgate.broker.stream_feed import StreamFeed, StreamPart
 
 if TYPE_CHECKING:
     from headgate.broker.stream_queue import StreamQueue
@@ -22,27 +25,31 @@ log: Final = logging.getLogger(__name__)
 
 MOST_ROWS: Final = 512  # of one read
 LEAST_ROWS: Final = 32
-READ_BYTES: Final = 1 << 20
+MOST_SHARED: Final = 1_024  # entries that a reader in a tail has not sent, at most
 RETRY_S: Final = 1.0
 
 
 class StreamReader:
-    """The way of one consumer through the stream. Methods with `_thread` in their name run in a worker, one at a time."""
+    """The way of one consumer through the stream."""
 
     def __init__(
         self, queue: StreamQueue, consumer: BrokerConsumer, subscription: StreamSubscription
     ) -> None:
         self.consumer, self.subscription = consumer, subscription
         self._queue = queue
-        # Decided now: what is published from now on comes behind it.
-        self._start = queue.resolve_start(subscription.start)
         self._rows = min(MOST_ROWS, max(LEAST_ROWS, 2 * consumer.prefetch))
         self._ready: deque[QueueEntry] = deque()
-        self._is_reading = self._is_closed = False
+        self._tail: StreamTail | None = None
+        # Decided now: what is published from now on comes behind it.
+        self._begin_at(queue.resolve_start(subscription.start))
+        self._is_closed = False
+
+    def _begin_at(self, start: StreamStart) -> None:
+        """Read with a feed of its own."""
+        self._feed = StreamFeed(self._queue, self.subscription, start)
+        self._is_reading = False
         self._may_have_more = True  # there may be more in the stream than was read
         self._changed = False  # since the read that is under way began
-        self._source: StreamConsumer | None = None
-        self._batch: pa.RecordBatch | None = None  # was read, and is not decoded yet
 
     def give(self) -> None:
         """Send what is ready, as far as the consumer has credit, and read ahead."""
@@ -55,6 +62,25 @@ class StreamReader:
             self.consumer.deliver(entries)
         self._read()
 
+    def take(self, entries: Sequence[QueueEntry], position: int) -> None:
+        """Take what the tail has read from a position on; or leave the tail, and read it again later."""
+        if len(self._ready) + len(entries) <= MOST_SHARED:
+            self._ready.extend(entries)
+        elif self._tail is not None:
+            self._tail.remove(self)
+            self._tail = None
+            self._begin_at(position)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has read everything by itself, and waits for more."""
+        busy = self._is_reading or self._may_have_more or self._is_closed
+        return self._tail is None and not busy
+
+    def join(self, tail: StreamTail | None) -> None:
+        """Be given what a tail reads; None: not yet."""
+        self._tail = tail
+
     def note_change(self) -> None:
         """There is more in the stream."""
         self._changed = self._may_have_more = True
@@ -64,74 +90,115 @@ class StreamReader:
         """Read no more."""
         self._is_closed = True
         self._ready.clear()
-        if not self._is_reading:
-            self._close_source()
-
-    def _close_source(self) -> None:
-        source, self._source = self._source, None
-        if source is not None:
-            self._queue.home.read(source.close, lambda _: None)
+        if self._tail is not None:
+            self._tail.remove(self)
+        elif not self._is_reading:
+            self._queue.close_feed(self._feed)
 
     def _read(self) -> None:
         """Begin a read, unless there is one, or enough was read, or there is nothing more by now."""
-        if self._is_reading or self._is_closed or not self._may_have_more:
+        if self._tail is not None or self._is_reading or self._is_closed or not self._may_have_more:
             return
         if len(self._ready) * 2 > self._rows:
             return
         self._is_reading, self._changed = True, False
-        self._queue.home.read(self._read_in_thread, self._note_read)
+        self._queue.home.read(lambda: self._feed.read(self._rows), self._note_read)
 
-    def _note_read(self, done: Future[list[QueueEntry]]) -> None:
+    def _note_read(self, done: Future[StreamPart]) -> None:
         self._is_reading = False
         if self._is_closed:
-            self._close_source()
+            self._queue.close_feed(self._feed)
             return
         problem = done.exception()
         if problem is not None:
             self._retry_later(problem)
             return
-        entries = done.result()
+        entries, position = done.result()
         self._ready.extend(entries)
         self._may_have_more = bool(entries) or self._changed
         if self._may_have_more:
             self._queue.note_work()
+        else:
+            self.join(self._queue.tail_of(self.subscription).add(self, self._feed, position))
 
     def _retry_later(self, problem: BaseException) -> None:
-        where = self._queue.where
-        log.error("%s cannot be read, next try in %g s: %s", where, RETRY_S, problem)
-        broker = self._queue.vhost.broker
         self._may_have_more = False
-        broker.call_at(broker.now() + int(RETRY_S * 1000), self.note_change)
+        log_retry(self._queue, problem)
+        self._queue.call_later(RETRY_S, self.note_change)
 
-    # ---- in a worker thread
 
-    def _read_in_thread(self) -> list[QueueEntry]:
-        """The next entries; none when there are no more by now."""
-        if self._source is None:
-            self._source = self._open_in_thread()
-        while self._batch is None:
-            self._batch = self._source.take_batch()
-            if self._batch is None and not self._source.fill_batch():
-                return []
-        batch = self._batch
-        rows = max(1, min(self._rows, READ_BYTES * batch.num_rows // max(1, batch.nbytes)))
-        self._batch = batch.slice(rows) if batch.num_rows > rows else None
-        decode = self._queue.vhost.broker.codec.from_stream
-        return [
-            QueueEntry(record.offset, decode(record.offset, record.message), 0, None)
-            for record in decode_records(batch.slice(0, rows))
-        ]
+class StreamTail:
+    """The readers at the end of the stream that want the same, and the one feed that reads for them."""
 
-    def _open_in_thread(self) -> StreamConsumer:
-        stream, wanted = self._queue.open_stream(), self.subscription
-        start = self._queue.resolve_start_late(self._start)
-        if isinstance(start, int):
-            start = min(start, stream.next_offset)
-        return stream.consume(
-            wanted.filter,
-            start=start,
-            follow=True,
-            on_lost="first",
-            on_corrupt="skip",
-            **wanted.keywords,
-        )
+    def __init__(self, queue: StreamQueue) -> None:
+        self._queue = queue
+        self._members: dict[StreamReader, None] = {}
+        # Readers at the end of the stream, to which the feed has not come yet, with their sources and positions.
+        self._waiting: dict[StreamReader, tuple[StreamFeed, int]] = {}
+        self._feed: StreamFeed | None = None
+        self._position = 0  # of the feed, and of all members
+        self._is_reading = self._changed = False
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self._members) or self._is_reading
+
+    def add(self, reader: StreamReader, feed: StreamFeed, position: int) -> StreamTail | None:
+        """Let a reader join, if it is where the others are; its feed is not used by it any more. None if it is not."""
+        if self._feed is None:
+            self._feed, self._position = feed, position
+        elif position != self._position:
+            self._waiting[reader] = feed, position
+            return None
+        else:
+            self._queue.close_feed(feed)
+        self._members[reader] = None
+        return self
+
+    def _add_waiting(self) -> None:
+        """Let those join that are where the feed is now, and have not gone on meanwhile."""
+        waiting, self._waiting = self._waiting, {}
+        for reader, (feed, position) in waiting.items():
+            if reader.is_idle and position >= self._position:
+                reader.join(self.add(reader, feed, position))
+
+    def remove(self, reader: StreamReader) -> None:
+        self._members.pop(reader, None)
+        if not self._members and not self._is_reading:
+            self._end()
+
+    def _end(self) -> None:
+        if self._feed is not None:
+            self._queue.close_feed(self._feed)
+            self._feed = None
+
+    def note_change(self) -> None:
+        """There is more in the stream."""
+        self._changed = True
+        feed = self._feed
+        if feed is not None and not self._is_reading:
+            self._is_reading, self._changed = True, False
+            self._queue.home.read(lambda: feed.read(MOST_ROWS), self._note_read)
+
+    def _note_read(self, done: Future[StreamPart]) -> None:
+        self._is_reading = False
+        problem = done.exception()
+        if not self._members:
+            self._end()
+        elif problem is not None:
+            log_retry(self._queue, problem)
+            self._queue.call_later(RETRY_S, self.note_change)
+        else:
+            entries, position = done.result()
+            before, self._position = self._position, position
+            for member in list(self._members):
+                member.take(entries, before)
+            if self._waiting:
+                self._add_waiting()
+            if entries or self._changed:
+                self.note_change()
+            self._queue.note_work()
+
+
+def log_retry(queue: StreamQueue, problem: BaseException) -> None:
+    log.error("%s cannot be read, next try in %g s: %s", queue.where, RETRY_S, problem)

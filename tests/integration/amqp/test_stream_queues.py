@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,10 @@ from pika.exceptions import (
 )
 
 from headgate.broker import stream_queue
-from headgate.streams import Stream
+from headgate.errors import StreamWriteError
+from headgate.filters import matches_filter, parse
+from headgate.message import Message, project_headers
+from headgate.streams import Producer, Stream
 from headgate.testing import Broker
 
 STREAM = {"x-queue-type": "stream"}
@@ -130,6 +135,41 @@ def test_a_consumer_of_a_new_queue_misses_nothing(kept):
             while not found and time.monotonic() < until:
                 channel.connection.process_data_events(0.05)
             assert found == [b"first"]
+
+
+def test_consumers_at_the_end_share_what_comes_and_a_slow_one_misses_nothing(kept):
+    """More messages come than are kept for the slow one."""
+    count, found, tags = 4_000, {name: list[int]() for name in "abcd"}, list[int]()
+
+    def consume(channel: Any, name: str) -> None:
+        def take(_: Any, method: Any, __: Any, body: bytes) -> None:
+            found[name].append(int(body))
+            tags.append(method.delivery_tag)
+            if name != "d":
+                channel.basic_ack(method.delivery_tag)
+
+        channel.basic_consume("orders", take)
+
+    def wait_for(channel: Any, names: str) -> None:
+        until = time.monotonic() + 60
+        while min(len(found[name]) for name in names) < count and time.monotonic() < until:
+            channel.connection.process_data_events(0.05)
+            if names == "d":
+                channel.basic_ack(tags[-1], multiple=True)
+
+    with open_channel(kept) as slow, open_channel(kept) as channel:
+        channel.queue_declare("orders", durable=True, arguments=STREAM)
+        for name in "abc":
+            consume(channel, name)
+        consume(slow, "d")
+        publisher = channel.connection.channel()
+        for number in range(count):
+            publisher.basic_publish("", "orders", b"%d" % number)
+        wait_for(channel, "abc")
+        tags.clear()
+        slow.connection.process_data_events(0.1)
+        wait_for(slow, "d")
+    assert all(numbers == list(range(count)) for numbers in found.values())
 
 
 def test_credit_limits_what_is_sent_and_nothing_comes_twice(orders):
@@ -476,3 +516,77 @@ def test_what_another_process_appends_is_delivered_within_100_ms(orders, tmp_pat
         outsider.stdin.close()
     orders.cancel()
     assert min(delays) < 0.1, delays  # the machine may be busy for one of them
+
+
+# ---- faults, and everything at once
+
+
+def test_what_the_disk_refuses_is_confirmed_when_it_takes_it(orders, monkeypatch):
+    publish(orders, "before")
+    refused = [StreamWriteError("no space left on device"), OSError("input/output error")]
+    flush = Producer.flush
+
+    def fail_twice(producer: Producer) -> None:
+        if refused:
+            raise refused.pop()
+        flush(producer)
+
+    monkeypatch.setattr(stream_queue, "RETRY_S", 0.05)
+    monkeypatch.setattr(Producer, "flush", fail_twice)
+    publish(orders, "after")  # returns when it is confirmed
+    assert not refused
+    found = bodies(read(orders, 2))
+    assert found[0] == "before"
+    assert set(found[1:]) == {"after"}
+
+
+FILTERS = (
+    "region = 'EU'",
+    "n > 30 AND region <> 'US'",
+    "region LIKE '%A%' OR n IN (1, 2, 3)",
+    "NOT (vip = true)",
+    "EXISTS(note)",
+    "price >= 5.5",
+    "sys.priority > 3",
+    "sys.topic MATCHES 'orders'",
+)
+
+
+def test_every_filter_delivers_exactly_what_it_selects(kept, monkeypatch, seed, full):
+    """Random messages with odd headers, in sealed and open segments, against the reference evaluator."""
+    monkeypatch.setattr(stream_queue, "SEAL_EVERY_MS", 0)
+    rng = random.Random(seed)
+    arguments = {**STREAM, "x-stream-max-segment-size-bytes": 8_192}
+    with open_channel(kept) as channel:
+        channel.queue_declare("orders", durable=True, arguments=arguments)
+        publisher = channel.connection.channel()
+        sent = [random_headers(rng) for _ in range(2_000 if full else 400)]
+        for number, (headers, priority) in enumerate(sent):
+            properties = pika.BasicProperties(headers=headers, priority=priority)
+            publisher.basic_publish("", "orders", str(number).encode(), properties)
+        publish(channel, str(len(sent)))  # all of them are stored
+        for text in FILTERS:
+            tree = parse(text)
+            wanted = [
+                str(number)
+                for number, (headers, priority) in enumerate(sent)
+                if matches_filter(
+                    tree, Message(b"", "orders", project_headers(headers), priority=priority)
+                )
+            ]
+            if text.startswith("sys.topic"):
+                wanted.append(str(len(sent)))
+            assert wanted, text
+            assert bodies(read(channel, len(wanted), x_filter=text)) == wanted, text
+
+
+def random_headers(rng: random.Random) -> tuple[dict[str, Any], int]:
+    choices: dict[str, list[Any]] = {
+        "region": ["EU", "US", "APAC", 7, None, ["EU"]],
+        "n": [*range(50), "12"],
+        "vip": [True, False, None, "yes"],
+        "note": ["", "x" * 300, {"a": 1}, None],
+        "price": [Decimal("5.50"), 6, 0, -1],
+    }
+    names = [name for name in choices if rng.random() < 0.8]
+    return {name: rng.choice(choices[name]) for name in names}, rng.randrange(10)
