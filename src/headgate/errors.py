@@ -483,7 +483,9 @@ class MissingExtra(HeadgateError, ImportError):
 
     def __init__(self, extra: str, purpose: str) -> None:
         self.extra, self.purpose = extra, purpose
-        super().__init__(f"{purpose} needs an extra: pip install 'headgate[{extra}]'")
+        super().__init__(
+            f"{purpose} needs an extra: pip install 'headgate[{extra}]' (in a clone: pip install -e '.[{extra}]')"
+        )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.extra, self.purpose)

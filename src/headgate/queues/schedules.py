@@ -63,6 +63,10 @@ def check_schedule(schedule: Schedule) -> Schedule:
         raise QueueOptionsError(
             f"the header {taken[0]!r} is set by the schedule; choose another name"
         )
+    if schedule.queue is None and not schedule.publication.message.topic:
+        raise QueueOptionsError(
+            "say where to publish: queue, or topic for the subscriptions that match it"
+        )
     next_run(schedule, 0)
     return schedule
 

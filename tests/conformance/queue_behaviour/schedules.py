@@ -106,6 +106,10 @@ class ScheduleBehaviour(QueueFixtures):
         assert (delivery.group, delivery.message.key) == ("g", "k")
         assert list(orders.browse()) == []
 
+    def test_a_schedule_that_publishes_nowhere_is_refused(self, db):
+        with pytest.raises(QueueOptionsError, match="say where to publish: queue, or topic"):
+            db.schedule("s", "@hourly", b"x")
+
     def test_a_schedule_whose_queue_was_deleted_tells_its_problem_and_the_others_run(
         self, db, orders, noon, time, caplog
     ):
