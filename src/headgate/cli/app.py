@@ -28,6 +28,24 @@ NOUNS: Final = {
     "sub": "Work with durable subscriptions.",
     "schedule": "Work with schedules: messages published by a cron expression.",
     "pipeline": "Run pipelines on Spark: check, show, run.",
+    "broker": "Look at a running broker, and work with its queues: overview, health, trace, queue.",
+    "user": "Users of a running broker: add, password, tags, limit, rm.",
+    "permission": "What users of a running broker may do: set, clear.",
+    "vhost": "Virtual hosts of a running broker: add, limit, rm.",
+    "policy": "Policies of a running broker: set, rm.",
+    "parameter": "Runtime parameters of a running broker: set, rm.",
+    "exchange": "Exchanges of a running broker: declare, publish, rm.",
+    "binding": "Bindings of a running broker: add, rm.",
+    "connection": "Connections to a running broker: ls, close.",
+    "channel": "Channels of connections to a running broker.",
+    "consumer": "Consumers of a running broker: ls, set-filter.",
+    "definitions": "Definitions of a running broker, in RabbitMQ's form: export, import.",
+}
+REMOTE: Final = {  # nouns that are commands against a running broker, by module of `remote`
+    "access": ("user", "permission", "vhost"),
+    "topology": ("exchange", "binding"),
+    "traffic": ("connection", "channel", "consumer"),
+    "operations": ("policy", "parameter", "definitions", "broker"),
 }
 MORE_VERBS: Final = {  # of a noun, in modules of their own
     "stream": ("stream_messages", "stream_upkeep", "stream_jobs"),
@@ -50,6 +68,8 @@ VERBS: Final = {  # these need no noun; the text is the first line of the comman
 VERB_MODULES: Final = dict.fromkeys(("verify", "backup", "restore"), "data_directory")
 ALIASES: Final = {
     **{f"{noun}s": noun for noun in NOUNS},
+    "policies": "policy",
+    "definition": "definitions",
     "subscription": "sub",
     "subscriptions": "sub",
 }
@@ -142,6 +162,10 @@ def _load_command(word: str) -> Command:
 
 def _load_noun(word: str) -> typer.Typer:
     together = typer.Typer(name=word, help=NOUNS[word], no_args_is_help=True)
+    for module, nouns in REMOTE.items():
+        if word in nouns:
+            together.add_typer(getattr(import_module(f"headgate.cli.remote.{module}"), word))
+            return together
     for module in (word, *MORE_VERBS.get(word, ())):
         together.add_typer(import_module(f"headgate.cli.{module}").app)
     return together

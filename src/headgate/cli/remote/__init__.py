@@ -1,0 +1,1 @@
+"""Commands against a running broker, over its HTTP API: users, permissions, queues, connections and the rest."""

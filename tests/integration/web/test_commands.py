@@ -1,0 +1,121 @@
+"""The command line against a running broker: the verbs that a user of rabbitmqctl guesses."""
+
+import io
+import json
+
+import pytest
+
+from headgate.cli.app import run
+
+
+@pytest.fixture
+def command(running, http, monkeypatch, capsys):
+    """Run a command; return its exit code, and what it printed."""
+    address = running.http_url.replace("http://", "http://guest:guest@")
+    monkeypatch.setenv("HEADGATE_URL", address)
+
+    def call(*arguments, typed=""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        capsys.readouterr()
+        code = run(list(arguments))
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+def lines(command, *arguments):
+    code, out, err = command(*arguments, "--json")
+    assert code == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_users_and_permissions_are_administered(command, running, monkeypatch):
+    code, out, _ = command("user", "add", "anna", "--tags", "management", typed="secret\n")
+    assert (code, "secret" in out) == (0, False)
+    assert command("user", "add", "anna", typed="x\n")[0] == 2
+    assert {"name": "anna", "tags": ["management"], "limits": {}} in lines(command, "user", "ls")
+    assert command("permission", "set", "anna", "^anna", ".*", ".*")[0] == 0
+    [row] = lines(command, "permission", "ls", "--user", "anna")
+    assert row["configure"] == "^anna"
+    assert command("user", "limit", "anna", "max-connections", "5")[0] == 0
+    assert command("user", "tags", "anna", "monitoring")[0] == 0
+    assert command("user", "password", "anna", typed="other\n")[0] == 0
+    monkeypatch.setenv("HEADGATE_URL", running.http_url.replace("http://", "http://anna@"))
+    monkeypatch.setenv("HEADGATE_PASSWORD", "other")
+    assert command("connection", "ls")[0] == 0
+    code, _, err = command("user", "ls")
+    assert (code, "this user may not" in err) == (2, True)
+    monkeypatch.setenv("HEADGATE_PASSWORD", "wrong")
+    code, _, err = command("connection", "ls")
+    assert (code, "refused the login" in err) == (2, True)
+    monkeypatch.setenv("HEADGATE_URL", running.http_url.replace("http://", "http://guest:guest@"))
+    assert command("permission", "clear", "anna")[0] == 0
+    assert command("user", "rm", "anna", "--yes")[0] == 0
+
+
+def test_virtual_hosts(command):
+    assert command("vhost", "add", "shop", "--description", "d")[0] == 0
+    assert "shop" in [row["name"] for row in lines(command, "vhosts", "ls")]
+    assert command("vhost", "limit", "shop", "max-queues", "9")[0] == 0
+    assert command("vhost", "rm", "shop", "--yes")[0] == 0
+
+
+def test_queues_exchanges_and_bindings(command):
+    assert command("broker", "queue", "declare", "large", "-a", "x-max-length=9")[0] == 0
+    assert command("exchange", "declare", "orders", "--type", "topic")[0] == 0
+    assert command("binding", "add", "orders", "large", "--key", "a.#")[0] == 0
+    assert [row["routing_key"] for row in lines(command, "binding", "ls")] == ["a.#"]
+    publish = ("exchange", "publish", "orders", "order 1", "-H", "n=1", "--key")
+    assert command(*publish, "a.b")[0] == 0
+    assert command(*publish, "b")[0] == 1
+    [queue] = lines(command, "broker", "queue", "ls")
+    assert (queue["messages"], queue["arguments"]) == (1, {"x-max-length": 9})
+    assert "large" in command("broker", "queue", "ls")[1]
+    [message] = lines(command, "broker", "queue", "get", "large")
+    assert (message["payload"], message["properties"]["headers"]) == ("order 1", {"n": 1})
+    assert command("broker", "queue", "get", "large", "--take")[0] == 0
+    assert command("broker", "queue", "get", "large")[0] == 1
+    assert command("broker", "queue", "show", "large")[0] == 0
+    assert command("binding", "rm", "orders", "large", "--key", "b")[0] == 1
+    assert command("binding", "rm", "orders", "large", "--key", "a.#")[0] == 0
+    assert command("broker", "queue", "purge", "large", "--yes")[0] == 0
+    assert command("exchange", "rm", "orders", "--yes")[0] == 0
+    assert command("broker", "queue", "rm", "large", "--yes")[0] == 0
+    code, _, err = command("broker", "queue", "show", "large")
+    assert (code, "no such object" in err) == (2, True)
+
+
+def test_policies_and_parameters(command):
+    definition = '{"max-length": 3}'
+    assert command("policy", "set", "short", "^x", definition, "--apply-to", "queues")[0] == 0
+    assert lines(command, "policies", "ls")[0]["definition"] == {"max-length": 3}
+    assert command("policy", "set", "short", "^x", "{")[0] == 2
+    assert command("policy", "rm", "short")[0] == 0
+    assert command("parameter", "set", "shop", "colour", '"red"')[0] == 0
+    assert lines(command, "parameter", "ls")[0]["value"] == "red"
+    assert command("parameter", "rm", "shop", "colour")[0] == 0
+
+
+def test_connections_and_the_overview(command, amqp):
+    channel = amqp.channel()
+    channel.queue_declare("q")
+    channel.basic_consume("q", lambda *_: None, consumer_tag="one")
+    [connection] = lines(command, "connection", "ls")
+    assert connection["user"] == "guest"
+    assert lines(command, "channel", "ls")[0]["consumer_count"] == 1
+    assert lines(command, "consumer", "ls")[0]["consumer_tag"] == "one"
+    for words in (("connection", "ls"), ("channel", "ls"), ("consumer", "ls"), ("broker", "overview"), ("broker", "health"), ("exchange", "ls")):  # fmt: skip
+        assert command(*words)[0] == 0
+    assert command("connection", "close", connection["name"], "--yes")[0] == 0
+
+
+def test_a_broker_that_does_not_answer_is_one_line(command, monkeypatch):
+    monkeypatch.setenv("HEADGATE_URL", "http://guest:hunter2@127.0.0.1:1")
+    code, _, err = command("broker", "overview")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "is `headgate serve` running there?" in err
+    assert "hunter2" not in err
+    monkeypatch.setenv("HEADGATE_URL", "ftp://guest:hunter2@x")
+    code, _, err = command("broker", "overview")
+    assert (code, "hunter2" in err) == (2, False)
