@@ -66,7 +66,7 @@ def test_queues_exchanges_and_bindings(command):
     assert command("exchange", "declare", "orders", "--type", "topic")[0] == 0
     assert command("binding", "add", "orders", "large", "--key", "a.#")[0] == 0
     assert [row["routing_key"] for row in lines(command, "binding", "ls")] == ["a.#"]
-    publish = ("exchange", "publish", "orders", "order 1", "-H", "n=1", "--key")
+    publish = ("exchange", "publish", "orders", "order 1", "-H", "n:=1", "--key")
     assert command(*publish, "a.b")[0] == 0
     assert command(*publish, "b")[0] == 1
     [queue] = lines(command, "broker", "queue", "ls")
@@ -108,6 +108,18 @@ def test_connections_and_the_overview(command, amqp):
     for words in (("connection", "ls"), ("channel", "ls"), ("consumer", "ls"), ("broker", "overview"), ("broker", "health"), ("exchange", "ls")):  # fmt: skip
         assert command(*words)[0] == 0
     assert command("connection", "close", connection["name"], "--yes")[0] == 0
+
+
+def test_definitions_go_out_and_in_again(command, tmp_path):
+    file = tmp_path / "definitions.json"
+    assert command("broker", "queue", "declare", "kept", "--type", "quorum")[0] == 0
+    assert command("definitions", "export", str(file))[0] == 0
+    assert "kept" in [queue["name"] for queue in json.loads(file.read_text())["queues"]]
+    assert command("broker", "queue", "rm", "kept", "--yes")[0] == 0
+    assert command("definitions", "import", str(file))[0] == 0
+    assert [row["type"] for row in lines(command, "broker", "queue", "ls")] == ["quorum"]
+    file.write_text('{"queues": 1}')
+    assert command("definitions", "import", str(file))[0] == 2
 
 
 def test_a_broker_that_does_not_answer_is_one_line(command, monkeypatch):

@@ -51,7 +51,7 @@ class BrokerRefused(HeadgateError):
 
 
 class BrokerApi:
-    """Requests to one broker, over one connection."""
+    """Requests to one broker."""
 
     def __init__(self, url: str | None = None) -> None:
         given = url or os.environ.get(URL_VARIABLE) or URL
@@ -92,6 +92,8 @@ class BrokerApi:
             raise HeadgateError(
                 f"no answer from {self.place}: {problem}; is `headgate serve` running there?"
             ) from problem
+        finally:
+            self._connection.close()
         if answer.status >= 400:
             raise BrokerRefused(answer.status, _reason(self.place, answer.status, content))
         return json.loads(content) if content else None

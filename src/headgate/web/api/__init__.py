@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from headgate.web.api import (
     connections,
+    definitions,
     exchanges,
     filters,
     health,
@@ -35,6 +36,7 @@ TABLES: Final[tuple[EndpointTable, ...]] = (
     connections.api,
     users.api,
     policies.api,
+    definitions.api,
     health.api,
     filters.api,
     own,

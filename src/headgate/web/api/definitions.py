@@ -1,0 +1,34 @@
+"""Definitions over HTTP: everything that is declared, in RabbitMQ's form."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from headgate.broker import export_definitions, import_definitions
+from headgate.web.api.shapes import JsonObject, plain
+from headgate.web.endpoints import Call, EndpointTable
+from headgate.web.problems import bad_request
+
+api = EndpointTable()
+
+DOCUMENT: Final = {"type": "object"}
+
+
+@api.get("/api/definitions", needs="administrator", query=("download",))
+@api.get("/api/definitions/{vhost}", needs="administrator", query=("download",))
+def get_definitions(call: Call) -> Any:
+    """Users, virtual hosts, permissions, policies, queues, exchanges and bindings; or those of one virtual host."""
+    vhost = call.vhost().name if "vhost" in call.values else None
+    return plain(export_definitions(call.broker, vhost))
+
+
+@api.post("/api/definitions", needs="administrator", body=DOCUMENT)
+@api.post("/api/definitions/{vhost}", needs="administrator", body=DOCUMENT)
+def put_definitions(call: Call) -> None:
+    """Declare everything that the document names; what exists stays."""
+    vhost = call.vhost().name if "vhost" in call.values else None
+    if call.headers.get("content-type", "").startswith("multipart/"):
+        raise bad_request("send definitions as JSON, not as a form")
+    document: JsonObject = call.document()
+    import_definitions(call.broker, document, vhost)
+    call.shared["rows"].clear()
