@@ -143,7 +143,7 @@ def test_the_second_session_of_a_machine_starts_from_the_archive_of_the_first(
     assert is_forked(first)
     assert is_forked(again)
     [written] = (option for option in first["java"] if "ArchiveClassesAtExit" in option)
-    archive, _, jvm = written.partition("=")[2].rpartition(".")
+    archive, _boot, jvm = written.partition("=")[2].rsplit(".", 2)
     wait_for_end([int(jvm)])  # it writes the archive after the end of the program
     second = run(tmp_path)[0]
     assert f"-XX:SharedArchiveFile={archive}" in second["java"]
