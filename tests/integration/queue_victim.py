@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import json
 import os
 import random
@@ -82,7 +83,10 @@ def interrupted(queue: Queue, count: int) -> None:
     deadline = time.monotonic() + 20
     for other in others:
         other.join(max(deadline - time.monotonic(), 0))
-    print(json.dumps(sum(other.is_alive() for other in others)), flush=True)
+    stuck = sum(other.is_alive() for other in others)
+    if stuck:
+        faulthandler.dump_traceback()  # says where
+    print(json.dumps(stuck), flush=True)
     os._exit(0)
 
 
