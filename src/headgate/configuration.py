@@ -108,6 +108,9 @@ class ServerOptions:
     host: str = setting("127.0.0.1", a_text)
     amqp_port: int = setting(AMQP_PORT, a_port)  # 0 takes a free one
     http_port: int | None = setting(HTTP_PORT, optional(a_port), "http")  # None for no HTTP
+    database: str | None = setting(
+        None, optional(a_text), "http"
+    )  # whose queues on SQL the pages show, too
     synchronous: str = setting("FULL", one_of("FULL", "NORMAL", "OFF"))
     page_out_after: int = setting(20_000, a_number(1))  # messages of a queue that stay in memory
     product: str = setting(

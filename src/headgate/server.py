@@ -82,12 +82,13 @@ class Server:
             return
         try:
             from headgate.insights import ListeningPort, NodeOptions
-            from headgate.web import HttpListener, make_app
+            from headgate.web import HttpListener, Site, make_app, make_pages
         except ImportError:
             log.warning("no HTTP: %s", MissingExtra("server", "the HTTP API"))
             return
         node = NodeOptions(product=options.product, version=options.version, data=options.data)
-        self._http = HttpListener(make_app(self.broker, node=node))
+        pages = make_pages(Site(options.data, options.database, self.broker, node))
+        self._http = HttpListener(make_app(self.broker, node=node, pages=pages))
         self.http_port = await self._http.listen(options.host, options.http_port)
         node.listeners.append(ListeningPort("amqp", options.host, self.amqp_port))
         node.listeners.append(ListeningPort("http", options.host, self.http_port))

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.insights.attention import Attention as Attention
+    from headgate.insights.attention import count_dead_letters as count_dead_letters
+    from headgate.insights.attention import count_unmatched as count_unmatched
+    from headgate.insights.attention import find_attention as find_attention
     from headgate.insights.broker import BrokerFacts as BrokerFacts
     from headgate.insights.broker import BrokerQueueFacts as BrokerQueueFacts
     from headgate.insights.broker import ChannelFacts as ChannelFacts
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
     from headgate.insights.broker import queues_by_name as queues_by_name
     from headgate.insights.broker import refresh as refresh
     from headgate.insights.broker import vhost_facts as vhost_facts
+    from headgate.insights.broker_messages import message_in_broker_queue as message_in_broker_queue
+    from headgate.insights.broker_messages import newest_in_broker_queue as newest_in_broker_queue
+    from headgate.insights.broker_messages import sight_entry as sight_entry
     from headgate.insights.fields import KnownFields as KnownFields
     from headgate.insights.fields import queue_fields as queue_fields
     from headgate.insights.fields import stream_fields as stream_fields
@@ -96,6 +103,8 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "attention": ["Attention", "count_dead_letters", "count_unmatched", "find_attention"],
+            "broker_messages": ["message_in_broker_queue", "newest_in_broker_queue", "sight_entry"],
             "broker": [
                 "BrokerFacts",
                 "BrokerQueueFacts",

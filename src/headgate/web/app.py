@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -57,7 +57,9 @@ async def _log_in(request: Request) -> Response:
     identity = await identify(request.app.state.broker, name, password, address)
     following = _local_path(form.get("next", "/"))
     if identity is None or not identity.has("management"):
-        return PlainTextResponse("the name or the password is wrong", 401)
+        if "text/html" not in request.headers.get("accept", ""):
+            return PlainTextResponse("the name or the password is wrong", 401)
+        return RedirectResponse(f"/login?{urlencode({'failed': 1, 'next': following})}", 303)
     response = RedirectResponse(following, 303)
     token = request.app.state.sessions.begin(identity)
     set_session_cookie(response, token, secure=request.url.scheme == "https")

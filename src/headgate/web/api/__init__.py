@@ -10,6 +10,7 @@ from headgate.web.api import (
     exchanges,
     filters,
     health,
+    messages,
     overview,
     policies,
     queues,
@@ -39,5 +40,6 @@ TABLES: Final[tuple[EndpointTable, ...]] = (
     definitions.api,
     health.api,
     filters.api,
+    messages.api,
     own,
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Final
 
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from headgate.insights import Sighting, message_at, message_in_queue
+from headgate.insights import Sighting, message_at, message_in_broker_queue, message_in_queue
 from headgate.web.pages.rendering import query_text
 from headgate.web.pages.site import Place, parse_place
 from headgate.web.pages.visit import PageTable, Visit
@@ -21,15 +23,15 @@ _PATHS: Final = {"stream": "/stream", "sql": "/sql-queue"}
 
 
 @pages.get("/message")
-def show_message(visit: Visit) -> Response:
-    place, seen = _find(visit)
+async def show_message(visit: Visit) -> Response:
+    place, seen = await _find(visit)
     shown_as = visit.ask("as") or ("json" if _as_json(seen.message.payload) else "text")
     body, cut = _body_text(seen.message.payload, shown_as)
     return visit.render(
         "message.html",
         of=place.of,
-        of_name=place.name,
-        back=_PATHS[place.kind] + query_text({"name": place.name}),
+        of_name=place.queue_name if place.kind == "queue" else place.name,
+        back=_path_back(place),
         seen=seen,
         shown_as=shown_as,
         body=body,
@@ -38,9 +40,9 @@ def show_message(visit: Visit) -> Response:
 
 
 @pages.get("/download")
-def download(visit: Visit) -> Response:
+async def download(visit: Visit) -> Response:
     """The body as a file: a browser must not show it as a page of ours."""
-    _, seen = _find(visit)
+    _, seen = await _find(visit)
     named = f'attachment; filename="message-{seen.position}.bin"'
     return Response(
         bytes(seen.message.payload),
@@ -49,14 +51,32 @@ def download(visit: Visit) -> Response:
     )
 
 
-def _find(visit: Visit) -> tuple[Place, Sighting]:
+def _path_back(place: Place) -> str:
+    if place.kind == "queue":
+        return "/queue" + query_text({"vhost": place.vhost, "name": place.queue_name})
+    return _PATHS[place.kind] + query_text({"name": place.name})
+
+
+async def _find(visit: Visit) -> tuple[Place, Sighting]:
     place, at = parse_place(visit.ask("of")), visit.ask_number("at")
     if at is None:
         raise HttpProblem(400, "give the position of a message: at=0")
+    if place.kind != "queue":
+        return place, await run_in_threadpool(_find_stored, visit, place, at)
+    queue = visit.find_queue(place.vhost, place.queue_name)
+    if not visit.may_read(queue):
+        raise HttpProblem(403, "you may not read the messages of this queue")
+    directory: Path | None = getattr(queue, "directory", None)
+    if directory is not None:
+        return place, await run_in_threadpool(message_at, directory, at)
+    return place, message_in_broker_queue(queue, at)
+
+
+def _find_stored(visit: Visit, place: Place, at: int) -> Sighting:
     if place.kind == "stream":
-        return place, message_at(visit.site.stream_path(place.name), at)
+        return message_at(visit.site.stream_path(place.name), at)
     with visit.site.open_database() as database:
-        return place, message_in_queue(database.find(place.name), at)
+        return message_in_queue(database.find(place.name), at)
 
 
 def _body_text(payload: bytes, shown_as: str) -> tuple[str, bool]:

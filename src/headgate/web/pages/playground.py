@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from headgate.insights import (
@@ -17,16 +20,20 @@ from headgate.insights import (
     list_stream_names,
     newest_in_queue,
     newest_in_stream,
+    queues_by_name,
     try_filter,
 )
+from headgate.web.pages.queues import read_queue
 from headgate.web.pages.rendering import caret_text
-from headgate.web.pages.site import Place, Site, parse_place
+from headgate.web.pages.site import Place, Site, parse_place, queue_place
 from headgate.web.pages.streams import heat_values
 from headgate.web.pages.visit import PageTable, Visit
+from headgate.web.problems import HttpProblem
 
 pages: Final = PageTable()
 
 RECENT: Final = 60  # messages that a filter is tried on
+MOST_PLACES: Final = 500  # queues that are offered
 SAMPLED: Final = 300  # messages whose values are offered
 
 
@@ -38,17 +45,21 @@ class TriedPlace:
 
 
 @pages.get("/playground")
-def show_playground(visit: Visit) -> Response:
-    places = list_places(visit.site)
+async def show_playground(visit: Visit) -> Response:
+    places = broker_places(visit) + await run_in_threadpool(list_places, visit.site)
     of = visit.ask("of") or (places[0].of if places else "")
-    values = _try_values(visit, of)
+    seen = await recent_messages(visit, of, RECENT)
+    values = await run_in_threadpool(_try_values, visit, of, seen)
     return visit.render("playground.html", places=places, **values)
 
 
 @pages.get("/fragments/tried")
-def show_tried(visit: Visit) -> Response:
+async def show_tried(visit: Visit) -> Response:
     """What the filter does, for one that is being typed."""
-    return visit.render("tried.html", **_try_values(visit, visit.ask("of")))
+    of = visit.ask("of")
+    seen = await recent_messages(visit, of, RECENT)
+    values = await run_in_threadpool(_try_values, visit, of, seen)
+    return visit.render("tried.html", **values)
 
 
 @pages.get("/filter/check")
@@ -61,10 +72,18 @@ def check_filter(visit: Visit) -> Response:
 
 
 @pages.get("/filter/fields")
-def offer_fields(visit: Visit) -> Response:
+async def offer_fields(visit: Visit) -> Response:
     """Names of headers and properties, and their most common values, from recent messages."""
-    seen = recent_messages(visit.site, visit.ask("of"), SAMPLED)
+    seen = await recent_messages(visit, visit.ask("of"), SAMPLED)
     return JSONResponse(common_values([each.message for each in seen]))
+
+
+def broker_places(visit: Visit) -> list[Place]:
+    """The queues of the broker that the user may read."""
+    if visit.site.broker is None:
+        return []
+    queues = islice(queues_by_name(visit.vhosts()), MOST_PLACES)
+    return [queue_place(q.vhost.name, q.name) for q in queues if visit.may_read(q)]
 
 
 def list_places(site: Site) -> list[Place]:
@@ -78,18 +97,27 @@ def list_places(site: Site) -> list[Place]:
     return places
 
 
-def recent_messages(site: Site, of: str, limit: int) -> tuple[Sighting, ...]:
+async def recent_messages(visit: Visit, of: str, limit: int) -> tuple[Sighting, ...]:
     """The newest messages of a place, whatever they are."""
     if not of:
         return ()
     place = parse_place(of)
+    if place.kind != "queue":
+        return await run_in_threadpool(_recent_stored, visit.site, place, limit)
+    queue = visit.find_queue(place.vhost, place.queue_name)
+    if not visit.may_read(queue):
+        raise HttpProblem(403, "you may not read the messages of this queue")
+    return (await read_queue(queue, None, limit=limit)).messages
+
+
+def _recent_stored(site: Site, place: Place, limit: int) -> tuple[Sighting, ...]:
     if place.kind == "stream":
         return newest_in_stream(site.stream_path(place.name), limit=limit).messages
     with site.open_database() as database:
         return newest_in_queue(database.find(place.name), limit=limit).messages
 
 
-def _try_values(visit: Visit, of: str) -> dict[str, Any]:
+def _try_values(visit: Visit, of: str, seen: Sequence[Sighting]) -> dict[str, Any]:
     """What `tried.html` draws."""
     text = visit.ask("filter")
     problem = find_problem(text)
@@ -106,7 +134,7 @@ def _try_values(visit: Visit, of: str) -> dict[str, Any]:
     if problem is not None or not text.strip():
         return values
     place = parse_place(of) if of else Place("", "orders")
-    trials = try_filter(text, recent_messages(visit.site, of, RECENT))
+    trials = try_filter(text, seen)
     explained = explain_filter(text)
     values |= {
         "tried": TriedPlace(trials),
@@ -120,4 +148,6 @@ def _try_values(visit: Visit, of: str) -> dict[str, Any]:
 
 
 def _snippet_name(site: Site, place: Place) -> str:
-    return str(site.directory / place.name) if place.kind == "stream" else place.name
+    if place.kind == "stream":
+        return str(site.directory / place.name)
+    return place.queue_name if place.kind == "queue" else place.name

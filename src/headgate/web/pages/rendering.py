@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from headgate.insights import FilterProblem, HeatCell, size_text, time_text
+from headgate.insights import ConsumerFacts, FilterProblem, HeatCell, size_text, time_text
 from headgate.message import OPAQUE
 
 _HERE: Final = Path(__file__).parent.parent
@@ -35,15 +35,18 @@ def make_environment() -> Environment:
         "caret": caret_text,
         "cell_text": cell_text,
         "count": count_text,
+        "matched_share": matched_share,
         "moment": time_text,
         "moment_short": short_time_text,
         "option": option_text,
         "preview": preview_text,
         "query": query_text,
+        "quoted": repr,
         "rate": rate_text,
         "shorten": shorten,
         "size": size_text,
         "span": span_text,
+        "urlencode_all": path_part,
         "value": value_text,
     }
     return environment
@@ -122,6 +125,21 @@ def query_text(values: Mapping[str, Any]) -> str:
     """The query of a link; what is empty is left out."""
     given = {name: value for name, value in values.items() if value not in (None, "")}
     return "?" + urlencode(given) if given else ""
+
+
+def path_part(text: str) -> str:
+    """A name as one part of a path, whatever letters it has."""
+    return quote(text, safe="")
+
+
+def matched_share(consumer: ConsumerFacts) -> str:
+    """How many of the messages that a consumer's filter has seen it matched."""
+    counts = consumer.filter_counts
+    examined = counts.get("examined", 0)
+    if consumer.filter is None or not examined:
+        return "–"
+    skipped = counts.get("skipped", examined - counts.get("delivered", 0))
+    return f"{max(examined - skipped, 0) / examined:.1%}"
 
 
 def caret_text(problem: FilterProblem) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from headgate.broker import Broker
 from headgate.errors import HeadgateError
-from headgate.insights import find_stream
+from headgate.insights import NodeOptions, find_stream
 from headgate.queues import Database, connect
 
 
@@ -25,6 +26,26 @@ class LinkGroup(NamedTuple):
 STORED: Final = LinkGroup(
     "Data", (Link("/streams", "Streams"), Link("/sql-queues", "Queues on SQL"))
 )
+BROKER: Final = LinkGroup(
+    "Broker",
+    (
+        Link("/", "Overview"),
+        Link("/queues", "Queues"),
+        Link("/exchanges", "Exchanges"),
+        Link("/consumers", "Consumers"),
+        Link("/connections", "Connections"),
+        Link("/channels", "Channels"),
+    ),
+)
+ADMIN: Final = LinkGroup(
+    "Settings",
+    (
+        Link("/policies", "Policies"),
+        Link("/users", "Users"),
+        Link("/vhosts", "Virtual hosts"),
+        Link("/definitions", "Definitions"),
+    ),
+)
 FILTERS: Final = LinkGroup("Filters", (Link("/playground", "Playground"),))
 
 
@@ -35,6 +56,13 @@ class Site:
     data: Path | None = None
     database: str | None = None
     broker: Broker | None = None
+    node: NodeOptions = field(default_factory=NodeOptions)
+
+    @property
+    def running(self) -> Broker:
+        """The broker, on a page that only a broker has."""
+        assert self.broker is not None
+        return self.broker
 
     @property
     def about(self) -> str:
@@ -43,7 +71,8 @@ class Site:
 
     @property
     def menu(self) -> tuple[LinkGroup, ...]:
-        return (STORED, FILTERS)
+        """The links to all pages."""
+        return (STORED, FILTERS) if self.broker is None else (BROKER, STORED, FILTERS, ADMIN)
 
     @property
     def directory(self) -> Path:
@@ -64,7 +93,7 @@ class Site:
 
 
 class Place(NamedTuple):
-    """Messages that a page reads: `stream:orders`, `sql:orders`."""
+    """Messages that a page reads: `stream:orders`, `sql:orders`, `queue:%2F/orders` with its virtual host."""
 
     kind: str
     name: str
@@ -75,12 +104,30 @@ class Place(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"{self.kind} {self.name}"
+        if self.kind == "queue":
+            return f"queue {self.queue_name}"
+        return f"{'SQL queue' if self.kind == 'sql' else 'stream'} {self.name}"
+
+    @property
+    def vhost(self) -> str:
+        return unquote(self.name.partition("/")[0])
+
+    @property
+    def queue_name(self) -> str:
+        """The name of a broker's queue, without its virtual host."""
+        return self.name.partition("/")[2]
+
+
+def queue_place(vhost: str, name: str) -> Place:
+    """The messages of a broker's queue."""
+    return Place("queue", f"{quote(vhost, safe='')}/{name}")
 
 
 def parse_place(text: str) -> Place:
     """Read `kind:name`."""
     kind, colon, name = text.partition(":")
-    if not colon or kind not in ("stream", "sql"):
-        raise HeadgateError(f"{text!r} names no messages: give stream:NAME or sql:NAME")
+    if not colon or kind not in ("stream", "sql", "queue"):
+        raise HeadgateError(
+            f"{text!r} names no messages: give stream:NAME, sql:NAME or queue:VHOST/NAME"
+        )
     return Place(kind, name)

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from headgate.broker import BrokerQueue, VirtualHost
 from headgate.errors import HeadgateError, QueueNotFound, StreamNotFound
 from headgate.web.guard import identity_of
 from headgate.web.identity import Identity, Tag
@@ -51,6 +52,35 @@ class Visit:
         if not text.isascii() or not text.isdigit() or len(text) > 18:
             raise HttpProblem(400, f"{name} must be a number, not {text!r}")
         return int(text)
+
+    def vhosts(self) -> list[VirtualHost]:
+        """The virtual hosts that the user may see."""
+        broker = self.site.running
+        return [vhost for name, vhost in sorted(broker.vhosts.items()) if self.may_see(name)]
+
+    def may_see(self, vhost: str) -> bool:
+        who = self.identity
+        if who is None:
+            return False
+        return who.has("administrator") or self.site.running.access.may_enter(who.login, vhost)
+
+    def find_queue(self, vhost: str, name: str) -> BrokerQueue:
+        """A queue of the broker that the user may read."""
+        if (
+            self.identity is None
+            or vhost not in self.site.running.vhosts
+            or not self.may_see(vhost)
+        ):
+            raise HttpProblem(404, f"there is no virtual host {vhost!r} for you")
+        queue = self.site.running.vhosts[vhost].queues.get(name)
+        if queue is None:
+            raise HttpProblem(404, f"there is no queue {name!r} in {vhost!r}; was it deleted?")
+        return queue
+
+    def may_read(self, queue: BrokerQueue) -> bool:
+        """Whether the user may look into the messages of a queue."""
+        access, who = self.site.running.access, self.identity
+        return who is not None and access.may(who.login, queue.vhost.name, "read", queue.name)
 
     def link(self, **changes: Any) -> str:
         """This page with other values in its query."""

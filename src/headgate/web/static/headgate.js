@@ -194,7 +194,7 @@ function enableCopy(root) {
 }
 
 document.addEventListener("submit", (event) => {
-  const question = event.submitter?.dataset.confirm ?? event.target.dataset.confirm;
+  const question = event.target.dataset.confirm;
   if (question && !confirm(question)) event.preventDefault();
 });
 
@@ -226,3 +226,46 @@ function enable(root) {
   for (const box of $$("[data-filter-box]", root)) new FilterBox(box);
 }
 enable(document); enablePlayground(); enableLiveFilter(); enableLive();
+
+// ---- forms that ask the API ----
+function readForm(form) {
+  const body = form.dataset.fixed ? JSON.parse(form.dataset.fixed) : {};
+  let path = form.dataset.api.slice(form.dataset.api.indexOf(" ") + 1), whole;
+  for (const field of $$("input, select, textarea", form)) {
+    let value = field.value;
+    if (path.includes(`{${field.name}}`) && field.name) { path = path.replace(`{${field.name}}`, encodeURIComponent(value)); continue; }
+    if (value === "" && form.dataset.nullable === field.name) value = null;
+    else if (field.hasAttribute("data-json")) {
+      if (value.trim() === "") continue;
+      try { value = JSON.parse(value); } catch (problem) { throw new Error(`${field.closest("label").firstChild.textContent.trim()}: ${problem.message}`); }
+    } else if (value === "" && !field.hasAttribute("data-keep") && field.type !== "select-one") continue;
+    if (!field.name) whole = value; else body[field.name] = value;
+  }
+  const [outer, inner] = (form.dataset.wrap ?? "").split(":");
+  if (outer) { body[outer] = inner in body ? { [inner]: body[inner] } : {}; delete body[inner]; }
+  return { path, body: whole ?? body };
+}
+
+async function askApi(form) {
+  const answer = $("[data-answer]", form), method = form.dataset.api.split(" ")[0];
+  const tell = (text, bad) => { answer.textContent = text; answer.className = bad ? "red small" : "soft small"; };
+  try {
+    const { path, body } = readForm(form);
+    const response = await fetch(path, { method, headers: { "Content-Type": "application/json" }, body: method === "DELETE" ? undefined : JSON.stringify(body) });
+    if (response.status === 401 && !response.url.includes("/api/")) return void location.reload();
+    if (!response.ok) {
+      const found = await response.json().catch(() => ({}));
+      return tell(found.reason ?? found.detail ?? `refused: ${response.status}`, true);
+    }
+    if (method === "DELETE" && location.pathname === "/queue" && !path.includes("/messages/") && !path.endsWith("/contents")) location.assign("/queues");
+    else location.reload();
+  } catch (problem) { tell(problem.message, true); }
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || !form.dataset.api) return;
+  event.preventDefault();
+  askApi(form);
+});
+for (const select of $$("[data-submit]")) select.addEventListener("change", () => select.form.requestSubmit());

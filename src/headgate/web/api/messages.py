@@ -1,0 +1,40 @@
+"""Settle single messages of a queue: delete one, send a dead letter back to the queue it died in."""
+
+from __future__ import annotations
+
+from headgate.broker import BrokerQueue, delete_entry, requeue_dead_letter
+from headgate.web.api.queues import find_queue
+from headgate.web.api.shapes import JsonObject
+from headgate.web.endpoints import Call, EndpointTable
+from headgate.web.problems import bad_request
+
+api = EndpointTable()
+
+
+@api.delete("/api/headgate/queues/{vhost}/{queue}/messages/{position}")
+def delete_message(call: Call) -> None:
+    """Delete the ready message at a position."""
+    delete_entry(_readable(call), _position(call))
+
+
+@api.post("/api/headgate/queues/{vhost}/{queue}/messages/{position}/requeue")
+def requeue_message(call: Call) -> JsonObject:
+    """Send the dead letter at a position back to the queue that it died in first."""
+    return {"queue": requeue_dead_letter(_readable(call), _position(call))}
+
+
+def _readable(call: Call) -> BrokerQueue:
+    """The queue of the path, whose messages the user may take."""
+    queue = find_queue(call)
+    call.broker.access.check(call.login, queue.vhost.name, "read", "queue", queue.name)
+    call.broker.access.check(call.login, queue.vhost.name, "write", "queue", queue.name)
+    if queue.definition.type == "stream":
+        raise bad_request("the messages of a stream stay where they are")
+    return queue
+
+
+def _position(call: Call) -> int:
+    text = call.values["position"]
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise bad_request("the position of a message is a number")
+    return int(text)

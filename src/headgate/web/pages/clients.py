@@ -1,0 +1,184 @@
+"""Who is connected: consumers with their filters, connections, channels."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from starlette.responses import Response
+
+from headgate.insights import (
+    ChannelFacts,
+    ConnectionFacts,
+    ConsumerFacts,
+    list_channels,
+    list_connections,
+    list_consumers,
+    refresh,
+    size_text,
+)
+from headgate.web.pages.listing import Cell, Column, ListRow, RowAction, number_cell
+from headgate.web.pages.queues import queue_path
+from headgate.web.pages.rendering import matched_share, path_part, query_text, rate_text, span_text
+from headgate.web.pages.site import queue_place
+from headgate.web.pages.visit import PageTable, Visit
+
+pages: Final = PageTable()
+
+MOST: Final = 500
+CONSUMER_COLUMNS: Final = (
+    Column("consumer"),
+    Column("queue"),
+    Column("filter"),
+    Column("matched", True),
+    Column("in flight", True),
+    Column("prefetch", True),
+    Column("user"),
+)
+CONNECTION_COLUMNS: Final = (
+    Column("connection"),
+    Column("user"),
+    Column("virtual host"),
+    Column("state"),
+    Column("since", True),
+    Column("channels", True),
+    Column("in", True),
+    Column("out", True),
+    Column("client"),
+)
+CHANNEL_COLUMNS: Final = (
+    Column("channel"),
+    Column("user"),
+    Column("mode"),
+    Column("prefetch", True),
+    Column("in flight", True),
+    Column("consumers", True),
+    Column("in /s", True),
+    Column("out /s", True),
+)
+
+
+@pages.get("/consumers")
+async def show_consumers(visit: Visit) -> Response:
+    names = {vhost.name for vhost in visit.vhosts()}
+    found = [c for c in list_consumers(visit.site.running) if c.connection.vhost in names]
+    return _list(
+        visit,
+        "Consumers",
+        CONSUMER_COLUMNS,
+        [_consumer_row(consumer) for consumer in found[:MOST]],
+        len(found),
+        "Nobody consumes. A filter is an argument of basic.consume: x-filter.",
+    )
+
+
+def _consumer_row(consumer: ConsumerFacts) -> ListRow:
+    vhost = consumer.connection.vhost
+    place = queue_place(vhost, consumer.queue).of
+    tried = "/playground" + query_text({"of": place, "filter": consumer.filter})
+    return ListRow(
+        (
+            Cell(consumer.tag),
+            Cell(consumer.queue, queue_path(vhost, consumer.queue)),
+            Cell(consumer.filter or "–", tried if consumer.filter else None, mono=True),
+            Cell(matched_share(consumer)),
+            number_cell(consumer.unacknowledged),
+            number_cell(consumer.prefetch, f"{consumer.prefetch}" if consumer.prefetch else "∞"),
+            Cell(consumer.connection.user),
+        )
+    )
+
+
+@pages.get("/connections")
+async def show_connections(visit: Visit) -> Response:
+    refresh(visit.site.running)
+    names = {vhost.name for vhost in visit.vhosts()}
+    found = [c for c in list_connections(visit.site.running) if c.connection.vhost in names]
+    now_ms = datetime.now(UTC).timestamp() * 1000
+    return _list(
+        visit,
+        "Connections",
+        CONNECTION_COLUMNS,
+        [_connection_row(facts, now_ms) for facts in found[:MOST]],
+        len(found),
+        "Nobody is connected. Connect with any client of RabbitMQ.",
+    )
+
+
+def _connection_row(facts: ConnectionFacts, now_ms: float) -> ListRow:
+    opened, counts = facts.connection, facts.flow.counts
+    named = opened.properties.get("connection_name") or opened.properties.get("product") or "–"
+    age_s = max(now_ms - opened.connected_at, 0) / 1000
+    close = RowAction(
+        "Close", f"DELETE /api/connections/{path_part(opened.name)}", "Close this connection?"
+    )
+    return ListRow(
+        (
+            Cell(f"{opened.peer_host}:{opened.peer_port}"),
+            Cell(opened.user),
+            Cell(opened.vhost),
+            Cell(facts.state),
+            number_cell(age_s, span_text(age_s)),
+            number_cell(facts.channels),
+            number_cell(counts["recv_oct"], size_text(counts["recv_oct"])),
+            number_cell(counts["send_oct"], size_text(counts["send_oct"])),
+            Cell(str(named)),
+        ),
+        (close,),
+    )
+
+
+@pages.get("/channels")
+async def show_channels(visit: Visit) -> Response:
+    refresh(visit.site.running)
+    names = {vhost.name for vhost in visit.vhosts()}
+    found = [c for c in list_channels(visit.site.running) if c.connection.vhost in names]
+    return _list(
+        visit,
+        "Channels",
+        CHANNEL_COLUMNS,
+        [_channel_row(facts) for facts in found[:MOST]],
+        len(found),
+        "No channel is open.",
+    )
+
+
+def _channel_row(facts: ChannelFacts) -> ListRow:
+    rates = facts.flow.rates
+    out = rates["deliver"] + rates["deliver_no_ack"] + rates["get"] + rates["get_no_ack"]
+    mode = "transactional" if facts.transactional else "confirms" if facts.confirms else "–"
+    return ListRow(
+        (
+            Cell(facts.name),
+            Cell(facts.connection.user),
+            Cell(mode),
+            number_cell(facts.prefetch, f"{facts.prefetch}" if facts.prefetch else "∞"),
+            number_cell(facts.unacknowledged),
+            number_cell(facts.consumers),
+            number_cell(rates["publish"], rate_text(rates["publish"])),
+            number_cell(out, rate_text(out)),
+        )
+    )
+
+
+def _list(
+    visit: Visit,
+    title: str,
+    columns: tuple[Column, ...],
+    rows: list[ListRow],
+    count: int,
+    empty: str,
+) -> Response:
+    subtitle = f"{count:,}" if count <= MOST else f"{MOST} of {count:,}"
+    return visit.render(
+        "list.html",
+        title=title,
+        subtitle=subtitle,
+        searches=False,
+        q="",
+        columns=columns,
+        rows=rows,
+        empty=empty,
+        pages=(),
+        forms=(),
+    )

@@ -1,0 +1,130 @@
+"""Numbers of a broker as they change, for all open pages: read once every two seconds while somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from starlette.responses import Response, StreamingResponse
+
+from headgate.broker import Broker
+from headgate.insights import (
+    BrokerFacts,
+    active_alarms,
+    broker_facts,
+    count_dead_letters,
+    count_unmatched,
+    node_facts,
+    refresh,
+    size_text,
+)
+from headgate.web.pages.rendering import count_text, rate_text
+from headgate.web.pages.site import Site
+from headgate.web.pages.visit import PageTable, Visit
+
+pages: Final = PageTable()
+
+EVERY_S: Final = 2.0
+MOST_WATCHERS: Final = 200
+RATES: Final[Mapping[str, tuple[str, ...]]] = {
+    "in": ("publish",),
+    "out": ("deliver", "deliver_no_ack", "get", "get_no_ack"),
+    "acked": ("ack",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSnapshot:
+    """The numbers of one moment, and as texts for a page."""
+
+    numbers: Mapping[str, int]
+    rates: Mapping[str, float]
+    texts: Mapping[str, str]
+
+    def as_json(self) -> str:
+        rates = {name: round(rate, 1) for name, rate in self.rates.items()}
+        return json.dumps({"rates": rates, "texts": dict(self.texts)})
+
+
+class LiveFeed:
+    """Reads the numbers of a broker; however many pages are open, once in a while."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._last: tuple[float, LiveSnapshot, dict[str, int]] | None = None
+        self.watchers = 0
+
+    def read(self) -> LiveSnapshot:
+        """The numbers now, or those of at most a second ago."""
+        now = time.monotonic()
+        if self._last is not None and now - self._last[0] < EVERY_S / 2:
+            return self._last[1]
+        broker = self._site.running
+        refresh(broker)
+        facts = broker_facts(broker, broker.vhosts.values())
+        counts = {name: facts.flow.total(*parts) for name, parts in RATES.items()}
+        rates = self._rates(counts, now, facts.flow.rates)
+        snapshot = LiveSnapshot(*self._describe(broker, facts, rates))
+        self._last = now, snapshot, counts
+        return snapshot
+
+    def _rates(
+        self, counts: dict[str, int], now: float, sampled: Mapping[str, float]
+    ) -> dict[str, float]:
+        if self._last is None or now - self._last[0] > 5 * EVERY_S:  # too old to compare with
+            return {name: sum(sampled[part] for part in parts) for name, parts in RATES.items()}
+        then, _, before = self._last
+        return {name: max(counts[name] - before[name], 0) / (now - then) for name in counts}
+
+    def _describe(
+        self, broker: Broker, facts: BrokerFacts, rates: dict[str, float]
+    ) -> tuple[dict[str, int], dict[str, float], dict[str, str]]:
+        node = node_facts(broker, self._site.node)
+        numbers = {
+            "ready": facts.flow.counts["messages_ready"],
+            "unacked": facts.flow.counts["messages_unacknowledged"],
+            "unmatched": sum(map(count_unmatched, broker.vhosts.values())),
+            "dead": sum(map(count_dead_letters, broker.vhosts.values())),
+            "connections": facts.connections,
+            "alarms": len(active_alarms(broker)),
+        }
+        texts = {name: count_text(number) for name, number in numbers.items()}
+        texts |= {name: rate_text(rate) for name, rate in rates.items()}
+        texts |= {
+            "memory": size_text(node.memory_bytes),
+            "disk": size_text(node.disk_free_bytes),
+            "alarms": ", ".join(active_alarms(broker)) or "none",
+        }
+        return numbers, rates, texts
+
+
+_feeds: WeakKeyDictionary[Broker, LiveFeed] = WeakKeyDictionary()
+
+
+def live_feed(site: Site) -> LiveFeed:
+    """The one feed of a broker."""
+    return _feeds.setdefault(site.running, LiveFeed(site))
+
+
+@pages.get("/live")
+async def watch(visit: Visit) -> Response:
+    """The numbers as server-sent events."""
+    feed = live_feed(visit.site)
+    if feed.watchers >= MOST_WATCHERS:
+        return Response("too many pages are open", 503)
+    return StreamingResponse(_events(feed, visit), media_type="text/event-stream")
+
+
+async def _events(feed: LiveFeed, visit: Visit) -> AsyncIterator[str]:
+    feed.watchers += 1
+    try:
+        while not await visit.request.is_disconnected():
+            yield f"data: {feed.read().as_json()}\n\n"
+            await asyncio.sleep(EVERY_S)
+    finally:
+        feed.watchers -= 1

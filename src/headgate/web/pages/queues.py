@@ -1,0 +1,162 @@
+"""The pages of a broker's queues: all of them, and one with its consumers, messages and bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from headgate.broker import BrokerQueue
+from headgate.insights import (
+    MessagePage,
+    bindings_of_queue,
+    find_problem,
+    list_consumers,
+    newest_in_broker_queue,
+    newest_in_stream,
+    queue_facts_of,
+    queues_by_name,
+    refresh,
+)
+from headgate.routing import Binding, describe_condition
+from headgate.web.pages.listing import Cell, Column, ListRow, number_cell
+from headgate.web.pages.rendering import query_text, rate_text
+from headgate.web.pages.site import Link, Site, queue_place
+from headgate.web.pages.visit import PageTable, Visit
+
+pages: Final = PageTable()
+
+AT_ONCE: Final = 200  # queues of a page
+COLUMNS: Final = (
+    Column("queue"),
+    Column("virtual host"),
+    Column("type"),
+    Column("ready", True),
+    Column("in flight", True),
+    Column("unmatched", True),
+    Column("in /s", True),
+    Column("out /s", True),
+    Column("consumers", True),
+    Column("policy"),
+)
+BINDING_COLUMNS: Final = (Column("from"), Column("condition"))
+
+
+@pages.get("/queues")
+async def show_queues(visit: Visit) -> Response:
+    refresh(visit.site.running)
+    wanted, start = visit.ask("q").lower(), visit.ask_number("start") or 0
+    found = [queue for queue in queues_by_name(visit.vhosts()) if wanted in queue.name.lower()]
+    shown = found[start : start + AT_ONCE]
+    return visit.render(
+        "list.html",
+        title="Queues",
+        subtitle=f"{len(found):,}" + (f" with {wanted!r} in the name" if wanted else ""),
+        searches=True,
+        q=visit.ask("q"),
+        columns=COLUMNS,
+        rows=[_queue_row(queue) for queue in shown],
+        empty="No queue. Clients declare queues: channel.queue_declare('orders', durable=True)",
+        pages=_neighbours(visit, start, len(found)),
+        forms=(),
+    )
+
+
+def _neighbours(visit: Visit, start: int, count: int) -> list[Link]:
+    links = []
+    if start:
+        links.append(Link(visit.link(start=max(start - AT_ONCE, 0) or None), "Before"))
+    if start + AT_ONCE < count:
+        links.append(Link(visit.link(start=start + AT_ONCE), "Next"))
+    return links
+
+
+def _queue_row(queue: BrokerQueue) -> ListRow:
+    facts = queue_facts_of(queue)
+    rates = facts.flow.rates
+    out = rates["deliver"] + rates["deliver_no_ack"] + rates["get"] + rates["get_no_ack"]
+    return ListRow(
+        (
+            Cell(facts.name, queue_path(facts.vhost, facts.name)),
+            Cell(facts.vhost),
+            Cell(facts.type),
+            number_cell(facts.ready),
+            number_cell(facts.unacknowledged),
+            number_cell(facts.unmatched),
+            number_cell(rates["publish"], rate_text(rates["publish"])),
+            number_cell(out, rate_text(out)),
+            number_cell(facts.consumers),
+            Cell(facts.policy or "–"),
+        )
+    )
+
+
+def queue_path(vhost: str, name: str) -> str:
+    """The page of a queue."""
+    return "/queue" + query_text({"vhost": vhost, "name": name})
+
+
+@pages.get("/queue")
+async def show_queue(visit: Visit) -> Response:
+    refresh(visit.site.running)
+    queue = visit.find_queue(visit.ask("vhost", "/"), visit.ask("name"))
+    text = visit.ask("filter")
+    problem = find_problem(text)
+    page = None
+    if problem is None and visit.may_read(queue):
+        page = await read_queue(queue, text or None, before=visit.ask_number("before"))
+    following = page.following if page else None
+    consumers = [
+        consumer
+        for consumer in list_consumers(visit.site.running, queue.vhost.name)
+        if consumer.queue == queue.name
+    ]
+    return visit.render(
+        "queue.html",
+        q=queue_facts_of(queue),
+        of=queue_place(queue.vhost.name, queue.name).of,
+        filter=text,
+        problem=problem,
+        page=page,
+        following=None if following is None else visit.link(before=following),
+        at_start=not visit.ask("before"),
+        beginning=visit.link(before=None),
+        consumers=consumers,
+        stream_name=_stream_name(visit.site, queue),
+        binding_columns=BINDING_COLUMNS,
+        bindings=binding_rows(bindings_of_queue(queue.vhost, queue.name)),
+    )
+
+
+async def read_queue(
+    queue: BrokerQueue, text: str | None, *, before: int | None = None, limit: int = 50
+) -> MessagePage:
+    """The newest messages of a queue; those of a stream are read in a thread."""
+    directory: Path | None = getattr(queue, "directory", None)
+    if directory is None:
+        return newest_in_broker_queue(queue, text, before=before, limit=limit)
+    return await run_in_threadpool(newest_in_stream, directory, text, before=before, limit=limit)
+
+
+def _stream_name(site: Site, queue: BrokerQueue) -> str | None:
+    directory: Path | None = getattr(queue, "directory", None)
+    if directory is None or site.data is None:
+        return None
+    found, data = directory.resolve(), site.data.resolve()
+    return str(found.relative_to(data)) if found.is_relative_to(data) else None
+
+
+def binding_rows(bindings: Sequence[Binding]) -> list[ListRow]:
+    """Where messages come from, and on which condition."""
+    return [
+        ListRow(
+            (
+                Cell(binding.source or "(default)"),
+                Cell(describe_condition(binding.key, binding.arguments), mono=True),
+            )
+        )
+        for binding in bindings
+    ]

@@ -1,0 +1,150 @@
+"""The pages of a running broker: who may see them, what they show, and what cannot be done to them."""
+
+import httpx
+import pika
+import pytest
+
+from headgate.broker import User, hash_quickly
+from headgate.testing import Broker
+
+PAGES = (
+    "/",
+    "/queues",
+    "/queue?vhost=%2F&name=orders",
+    "/exchanges",
+    "/exchanges?vhost=/&exchange=amq.topic&key=a.b",
+    "/consumers",
+    "/connections",
+    "/channels",
+    "/policies",
+    "/users",
+    "/vhosts",
+    "/definitions",
+    "/streams",
+    "/sql-queues",
+    "/playground?of=queue:%252F/orders&filter=amount+%3E+1000",
+)
+ATTACK = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A broker with a queue, a consumer with a filter, a dead letter, and markup in every name."""
+    with Broker(tmp_path_factory.mktemp("data")) as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("dead")
+            dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+            channel.queue_declare("orders", arguments=dead)
+            channel.queue_declare(ATTACK)
+            channel.queue_bind("orders", "amq.topic", "a.#")
+            properties = pika.BasicProperties(headers={"amount": 1200, ATTACK: ATTACK})
+            for name in ("orders", ATTACK):
+                channel.basic_publish("", name, ATTACK.encode(), properties)
+            channel.basic_publish(
+                "", "orders", b"second", pika.BasicProperties(headers={"amount": 7})
+            )
+            yield broker
+
+
+@pytest.fixture
+def client(running):
+    """Logged in by the form, as a browser is."""
+    with httpx.Client(base_url=running.http_url, headers={"Origin": running.http_url}) as client:
+        answer = client.post("/login", data={"username": "guest", "password": "guest"})
+        assert answer.status_code == 303
+        yield client
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_needs_a_login_and_then_is_shown(running, client, path):
+    refused = httpx.get(running.http_url + path)
+    assert (refused.status_code, refused.headers["location"][:12]) == (303, "/login?next=")
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert ATTACK not in answer.text
+    assert "unsafe-inline" not in answer.headers["content-security-policy"]
+    assert len(answer.content) < 300_000
+
+
+def test_the_session_cookie_is_for_our_own_pages_only(running):
+    answer = httpx.post(
+        f"{running.http_url}/login", data={"username": "guest", "password": "guest"}
+    )
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+
+
+def test_a_wrong_password_leads_back_to_the_form(running):
+    answer = httpx.post(
+        f"{running.http_url}/login",
+        data={"username": "guest", "password": "no", "next": "//evil.example"},
+        headers={"Accept": "text/html"},
+    )
+    assert answer.headers["location"] == "/login?failed=1&next=%2F"
+
+
+def test_messages_are_seen_without_being_taken(client):
+    for _ in range(2):
+        page = client.get(
+            "/queue", params={"vhost": "/", "name": "orders", "filter": "amount > 1000"}
+        )
+        assert page.text.count("/message?") == 1
+        assert "&lt;img" in page.text
+    body = client.get("/download", params={"of": "queue:%2F/orders", "at": 1})
+    assert body.content == ATTACK.encode()
+    assert body.headers["content-disposition"].startswith("attachment")
+
+
+def test_the_playground_tries_a_filter_on_a_queue(client):
+    page = client.get("/playground", params={"of": "queue:%2F/orders", "filter": "amount > 1000"})
+    assert "1 of 2 recent messages match" in page.text
+    assert "FALSE: amount is 7" in page.text
+
+
+def test_the_route_of_a_message_is_traced(client):
+    page = client.get("/exchanges", params={"exchange": "amq.topic", "key": "b", "vhost": "/"})
+    assert "No queue would receive it" in page.text
+    assert "does not match" in page.text
+
+
+def test_a_user_without_tags_sees_nothing_and_a_plain_one_no_settings(running):
+    def add():
+        access = running.broker.access
+        access.put_user(User("plain", hash_quickly("secret"), ("management",)))
+        access.put_user(User("none", hash_quickly("secret")))
+        access.set_permissions("plain", "/", "", "", "^dead$")
+
+    running.call(add)
+    with httpx.Client(base_url=running.http_url, auth=("plain", "secret")) as plain:
+        assert plain.get("/queues").status_code == 200
+        assert plain.get("/users").status_code == 403
+        page = plain.get("/queue", params={"vhost": "/", "name": "orders"})
+        assert "/message?" not in page.text  # it may not read this queue
+        assert plain.get("/message", params={"of": "queue:%2F/orders", "at": 1}).status_code == 403
+    with httpx.Client(base_url=running.http_url, auth=("none", "secret")) as none:
+        assert none.get("/queues").status_code == 303
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", None])
+def test_a_change_from_another_site_is_refused(running, client, origin):
+    headers = {} if origin is None else {"Origin": origin}
+    request = client.build_request("DELETE", "/api/queues/%2F/orders/contents")
+    request.headers.pop("origin", None)
+    request.headers.update(headers)
+    assert client.send(request).status_code == 403
+
+
+def test_logging_out_ends_the_session(client):
+    assert client.get("/queues").status_code == 200
+    client.post("/logout")
+    assert client.get("/queues").status_code == 303
+
+
+def test_live_numbers_come_as_events(running, client):
+    with client.stream("GET", "/live", timeout=10) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        first = next(line for line in answer.iter_lines() if line)
+    assert first.startswith("data: {")
+    assert '"ready"' in first
