@@ -1,4 +1,4 @@
-"""The pages of a running broker: who may see them, what they show, and what cannot be done to them."""
+"""The pages of a shop broker: who may see them, what they show, and what cannot be done to them."""
 
 import httpx
 import pika
@@ -28,7 +28,7 @@ ATTACK = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
+def shop(tmp_path_factory):
     """A broker with a queue, a consumer with a filter, a dead letter, and markup in every name."""
     with Broker(tmp_path_factory.mktemp("data")) as broker:
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
@@ -48,17 +48,17 @@ def running(tmp_path_factory):
 
 
 @pytest.fixture
-def client(running):
+def client(shop):
     """Logged in by the form, as a browser is."""
-    with httpx.Client(base_url=running.http_url, headers={"Origin": running.http_url}) as client:
+    with httpx.Client(base_url=shop.http_url, headers={"Origin": shop.http_url}) as client:
         answer = client.post("/login", data={"username": "guest", "password": "guest"})
         assert answer.status_code == 303
         yield client
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_needs_a_login_and_then_is_shown(running, client, path):
-    refused = httpx.get(running.http_url + path)
+def test_every_page_needs_a_login_and_then_is_shown(shop, client, path):
+    refused = httpx.get(shop.http_url + path)
     assert (refused.status_code, refused.headers["location"][:12]) == (303, "/login?next=")
     answer = client.get(path)
     assert answer.status_code == 200
@@ -67,18 +67,16 @@ def test_every_page_needs_a_login_and_then_is_shown(running, client, path):
     assert len(answer.content) < 300_000
 
 
-def test_the_session_cookie_is_for_our_own_pages_only(running):
-    answer = httpx.post(
-        f"{running.http_url}/login", data={"username": "guest", "password": "guest"}
-    )
+def test_the_session_cookie_is_for_our_own_pages_only(shop):
+    answer = httpx.post(f"{shop.http_url}/login", data={"username": "guest", "password": "guest"})
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
 
 
-def test_a_wrong_password_leads_back_to_the_form(running):
+def test_a_wrong_password_leads_back_to_the_form(shop):
     answer = httpx.post(
-        f"{running.http_url}/login",
+        f"{shop.http_url}/login",
         data={"username": "guest", "password": "no", "next": "//evil.example"},
         headers={"Accept": "text/html"},
     )
@@ -109,26 +107,26 @@ def test_the_route_of_a_message_is_traced(client):
     assert "does not match" in page.text
 
 
-def test_a_user_without_tags_sees_nothing_and_a_plain_one_no_settings(running):
+def test_a_user_without_tags_sees_nothing_and_a_plain_one_no_settings(shop):
     def add():
-        access = running.broker.access
+        access = shop.broker.access
         access.put_user(User("plain", hash_quickly("secret"), ("management",)))
         access.put_user(User("none", hash_quickly("secret")))
         access.set_permissions("plain", "/", "", "", "^dead$")
 
-    running.call(add)
-    with httpx.Client(base_url=running.http_url, auth=("plain", "secret")) as plain:
+    shop.call(add)
+    with httpx.Client(base_url=shop.http_url, auth=("plain", "secret")) as plain:
         assert plain.get("/queues").status_code == 200
         assert plain.get("/users").status_code == 403
         page = plain.get("/queue", params={"vhost": "/", "name": "orders"})
         assert "/message?" not in page.text  # it may not read this queue
         assert plain.get("/message", params={"of": "queue:%2F/orders", "at": 1}).status_code == 403
-    with httpx.Client(base_url=running.http_url, auth=("none", "secret")) as none:
+    with httpx.Client(base_url=shop.http_url, auth=("none", "secret")) as none:
         assert none.get("/queues").status_code == 303
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", None])
-def test_a_change_from_another_site_is_refused(running, client, origin):
+def test_a_change_from_another_site_is_refused(shop, client, origin):
     headers = {} if origin is None else {"Origin": origin}
     request = client.build_request("DELETE", "/api/queues/%2F/orders/contents")
     request.headers.pop("origin", None)
@@ -142,7 +140,7 @@ def test_logging_out_ends_the_session(client):
     assert client.get("/queues").status_code == 303
 
 
-def test_live_numbers_come_as_events(running, client):
+def test_live_numbers_come_as_events(shop, client):
     with client.stream("GET", "/live", timeout=10) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         first = next(line for line in answer.iter_lines() if line)

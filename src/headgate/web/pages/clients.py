@@ -17,7 +17,7 @@ from headgate.insights import (
     refresh,
     size_text,
 )
-from headgate.web.pages.listing import Cell, Column, ListRow, RowAction, number_cell
+from headgate.web.pages.listing import Cell, ListColumn, ListRow, RowAction, number_cell
 from headgate.web.pages.queues import queue_path
 from headgate.web.pages.rendering import matched_share, path_part, query_text, rate_text, span_text
 from headgate.web.pages.site import queue_place
@@ -27,34 +27,34 @@ pages: Final = PageTable()
 
 MOST: Final = 500
 CONSUMER_COLUMNS: Final = (
-    Column("consumer"),
-    Column("queue"),
-    Column("filter"),
-    Column("matched", True),
-    Column("in flight", True),
-    Column("prefetch", True),
-    Column("user"),
+    ListColumn("consumer"),
+    ListColumn("queue"),
+    ListColumn("filter"),
+    ListColumn("matched", True),
+    ListColumn("in flight", True),
+    ListColumn("prefetch", True),
+    ListColumn("user"),
 )
 CONNECTION_COLUMNS: Final = (
-    Column("connection"),
-    Column("user"),
-    Column("virtual host"),
-    Column("state"),
-    Column("since", True),
-    Column("channels", True),
-    Column("in", True),
-    Column("out", True),
-    Column("client"),
+    ListColumn("connection"),
+    ListColumn("user"),
+    ListColumn("virtual host"),
+    ListColumn("state"),
+    ListColumn("since", True),
+    ListColumn("channels", True),
+    ListColumn("in", True),
+    ListColumn("out", True),
+    ListColumn("client"),
 )
 CHANNEL_COLUMNS: Final = (
-    Column("channel"),
-    Column("user"),
-    Column("mode"),
-    Column("prefetch", True),
-    Column("in flight", True),
-    Column("consumers", True),
-    Column("in /s", True),
-    Column("out /s", True),
+    ListColumn("channel"),
+    ListColumn("user"),
+    ListColumn("mode"),
+    ListColumn("prefetch", True),
+    ListColumn("in flight", True),
+    ListColumn("consumers", True),
+    ListColumn("in /s", True),
+    ListColumn("out /s", True),
 )
 
 
@@ -68,7 +68,7 @@ async def show_consumers(visit: Visit) -> Response:
         CONSUMER_COLUMNS,
         [_consumer_row(consumer) for consumer in found[:MOST]],
         len(found),
-        "Nobody consumes. A filter is an argument of basic.consume: x-filter.",
+        "There is no consumer. A filter is an argument of basic.consume: x-filter.",
     )
 
 
@@ -101,7 +101,7 @@ async def show_connections(visit: Visit) -> Response:
         CONNECTION_COLUMNS,
         [_connection_row(facts, now_ms) for facts in found[:MOST]],
         len(found),
-        "Nobody is connected. Connect with any client of RabbitMQ.",
+        "No client is connected. Connect with any client of RabbitMQ.",
     )
 
 
@@ -164,7 +164,7 @@ def _channel_row(facts: ChannelFacts) -> ListRow:
 def _list(
     visit: Visit,
     title: str,
-    columns: tuple[Column, ...],
+    columns: tuple[ListColumn, ...],
     rows: list[ListRow],
     count: int,
     empty: str,

@@ -12,7 +12,7 @@ from headgate.errors import HeadgateError
 from headgate.insights import RouteFacts, explain_route, list_exchanges, refresh
 from headgate.message import project_headers
 from headgate.routing import Binding, describe_condition
-from headgate.web.pages.listing import Cell, Column, ListRow, number_cell
+from headgate.web.pages.listing import Cell, ListColumn, ListRow, number_cell
 from headgate.web.pages.queues import queue_path
 from headgate.web.pages.rendering import query_text, rate_text
 from headgate.web.pages.visit import PageTable, Visit
@@ -26,14 +26,19 @@ _DEFAULT: Final = "amq.default"
 _STEP: Final = 52
 _RIGHT: Final = 620
 EXCHANGE_COLUMNS: Final = (
-    Column("exchange"),
-    Column("type"),
-    Column("in /s", True),
-    Column("out /s", True),
-    Column("unroutable", True),
-    Column("policy"),
+    ListColumn("exchange"),
+    ListColumn("type"),
+    ListColumn("in /s", True),
+    ListColumn("out /s", True),
+    ListColumn("unroutable", True),
+    ListColumn("policy"),
 )
-BINDING_COLUMNS: Final = (Column("from"), Column("to"), Column("kind"), Column("condition"))
+BINDING_COLUMNS: Final = (
+    ListColumn("from"),
+    ListColumn("to"),
+    ListColumn("kind"),
+    ListColumn("condition"),
+)
 
 
 @pages.get("/exchanges")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-class Column(NamedTuple):
+class ListColumn(NamedTuple):
     """A column and whether it holds numbers."""
 
     title: str

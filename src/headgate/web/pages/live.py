@@ -1,4 +1,4 @@
-"""Numbers of a broker as they change, for all open pages: read once every two seconds while somebody looks."""
+"""Numbers of a broker as they change, for all open pages: read once every two seconds while a page is open."""
 
 from __future__ import annotations
 

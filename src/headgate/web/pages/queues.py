@@ -22,7 +22,7 @@ from headgate.insights import (
     refresh,
 )
 from headgate.routing import Binding, describe_condition
-from headgate.web.pages.listing import Cell, Column, ListRow, number_cell
+from headgate.web.pages.listing import Cell, ListColumn, ListRow, number_cell
 from headgate.web.pages.rendering import query_text, rate_text
 from headgate.web.pages.site import Link, Site, queue_place
 from headgate.web.pages.visit import PageTable, Visit
@@ -31,18 +31,18 @@ pages: Final = PageTable()
 
 AT_ONCE: Final = 200  # queues of a page
 COLUMNS: Final = (
-    Column("queue"),
-    Column("virtual host"),
-    Column("type"),
-    Column("ready", True),
-    Column("in flight", True),
-    Column("unmatched", True),
-    Column("in /s", True),
-    Column("out /s", True),
-    Column("consumers", True),
-    Column("policy"),
+    ListColumn("queue"),
+    ListColumn("virtual host"),
+    ListColumn("type"),
+    ListColumn("ready", True),
+    ListColumn("in flight", True),
+    ListColumn("unmatched", True),
+    ListColumn("in /s", True),
+    ListColumn("out /s", True),
+    ListColumn("consumers", True),
+    ListColumn("policy"),
 )
-BINDING_COLUMNS: Final = (Column("from"), Column("condition"))
+BINDING_COLUMNS: Final = (ListColumn("from"), ListColumn("condition"))
 
 
 @pages.get("/queues")

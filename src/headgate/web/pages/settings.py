@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from starlette.responses import Response
 
 from headgate.insights import refresh, vhost_facts
-from headgate.web.pages.listing import Cell, Column, ListRow, RowAction, number_cell
+from headgate.web.pages.listing import Cell, ListColumn, ListRow, RowAction, number_cell
 from headgate.web.pages.rendering import path_part, query_text
 from headgate.web.pages.visit import PageTable, Visit
 
@@ -189,7 +189,7 @@ def _list(
         subtitle=f"{len(rows):,}",
         searches=False,
         q="",
-        columns=[Column(name, name in numeric) for name in columns],
+        columns=[ListColumn(name, name in numeric) for name in columns],
         rows=rows,
         empty=empty,
         pages=(),
