@@ -46,6 +46,9 @@ class Served:
         for line in self.process.stdout:
             if found := re.search(r"AMQP 0-9-1 +\S+:(\d+)", line):
                 self.port = int(found[1])
+            if found := re.search(r"http://\S+?:(\d+)", line):
+                self.http_port = int(found[1])
+            if line.startswith("Ctrl-C"):
                 return
         raise RuntimeError("the broker did not start")
 
@@ -244,6 +247,9 @@ def main() -> None:
         bench_routing(bench, given.quick)
         bench_delay(bench, given.quick)
         bench_memory(bench, Path(place), given.quick)
+        from broker_api import bench_api  # which uses the functions above
+
+        bench_api(bench, given.quick)
 
 
 if __name__ == "__main__":
