@@ -48,6 +48,7 @@ class ChannelConsumer(BrokerConsumer):
         self.channel = channel
         self.timeout_ms = _timeout(queue, arguments.get("x-consumer-timeout"))
         channel.connection.listener.timeouts.use(self.timeout_ms)
+        self.filter_text = arguments.get("x-filter")
         self.unacked = 0
         self._heads = _Heads(channel.number, tag)
 

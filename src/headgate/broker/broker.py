@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from time import perf_counter
 from typing import Any, Final, Protocol
 
 from headgate.broker.access import AccessControl
 from headgate.broker.contract import BrokerQueue
 from headgate.broker.delays import DelayedMessages
-from headgate.broker.lane import AHEAD, QueueLane
+from headgate.broker.lane import AHEAD, LaneCommit, QueueLane
 from headgate.broker.message import BrokerMessage
 from headgate.broker.parameters import Parameters
 from headgate.broker.policies import Policies
@@ -34,6 +35,7 @@ from headgate.message import Message
 from headgate.store import Store
 
 DEFAULT_VHOST: Final = "/"
+SLICE_S: Final = 0.004  # of a turn, in which filters examine messages
 BOUND: Final = 20_000  # entries of a lane that stay in memory
 
 
@@ -93,6 +95,7 @@ class Broker:
         # Whether a message that a consumer only gives back counts as a delivery that failed; not since RabbitMQ 4.3.
         self.counts_all_returns = True
         self.consumer_timeout_ms: int | None = None  # of deliveries that are not acknowledged
+        self.slice_s, self._slice_ends = SLICE_S, 0.0
         self.statistics = Statistics(self)
         self._vhost_settings: StoredTable[str, VhostSettings] = StoredTable(
             store, "vhost", asdict, read_settings
@@ -159,6 +162,7 @@ class Broker:
 
     def flush(self) -> None:
         """End a turn: deliver, write, commit."""
+        self._slice_ends = 0.0
         dirty = self.dirty
         while dirty:
             queues, self.dirty = dirty, set()
@@ -194,6 +198,12 @@ class Broker:
         for stream in streams:
             stream.after_write(note_one)
 
+    def end_of_slice(self) -> float:
+        """Until when, by `perf_counter`, filters may examine messages in this turn; they share one slice of time."""
+        if not self._slice_ends:
+            self._slice_ends = perf_counter() + self.slice_s
+        return self._slice_ends
+
     def call_at(self, when_ms: int, call: Callable[[], None]) -> None:
         """Call a function at a time of the broker's clock, in a turn of its own."""
 
@@ -225,6 +235,8 @@ class Broker:
                 for lane in queue.lanes:
                     if lane.number and lane.marking > (exact := max(lane.wanted, lane.crashed_at)):
                         self.store.mark(lane.number, exact)
+                    if lane.unused_notes:
+                        self.store.forget_notes(lane.number, lane.unused_notes)
         self.store.commit()
         self.access.close()
         self._close_streams()
@@ -245,9 +257,10 @@ class Broker:
         lane.is_waiting = True
         self.touched.add(lane)
         if lane.marking < lane.wanted:
-            self._mark(lane)
+            self.write_mark(lane)
 
-    def _mark(self, lane: QueueLane) -> None:
+    def write_mark(self, lane: QueueLane) -> None:
+        """Have the next commit say what may have been delivered, well ahead."""
         lane.marking = lane.wanted + AHEAD
         self.store.mark(lane.number, lane.marking)
 
@@ -256,15 +269,14 @@ class Broker:
         lanes = []
         for lane in self.touched:
             if lane.wanted >= 0 and lane.wanted + AHEAD // 2 > lane.marking:
-                self._mark(lane)
-            lane.cut = max(lane.cut, lane.written)
-            lanes.append((lane, lane.written, lane.marking))
+                self.write_mark(lane)
+            lanes.append((lane, lane.commit_begins()))
         self.touched.clear()
         return lambda: self._committed(lanes)
 
-    def _committed(self, lanes: list[tuple[QueueLane, int, int]]) -> None:
-        for lane, written, marking in lanes:
-            lane.commit_done(written, marking)
+    def _committed(self, lanes: list[tuple[QueueLane, LaneCommit]]) -> None:
+        for lane, commit in lanes:
+            lane.commit_done(*commit)
             if lane.is_waiting:
                 lane.is_waiting = False
                 self.dirty.add(lane.queue)

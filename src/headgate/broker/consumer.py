@@ -9,6 +9,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headgate.broker.contract import BrokerQueue
     from headgate.broker.message import QueueEntry
+    from headgate.broker.queue_filters import QueueFilter
+
+
+class ConsumerFilter:
+    """The filter of one consumer, and what became of messages since it has it."""
+
+    __slots__ = ("_since", "delivered", "shared", "text")
+
+    def __init__(self, text: str, shared: QueueFilter) -> None:
+        self.text, self.shared = text, shared
+        self.delivered = 0
+        self._since = shared.examined, shared.matched, shared.seconds
+
+    @property
+    def examined(self) -> int:
+        """How many messages were matched against it."""
+        return self.shared.examined - self._since[0]
+
+    @property
+    def skipped(self) -> int:
+        """How many of them did not match."""
+        return self.examined - (self.shared.matched - self._since[1])
+
+    @property
+    def seconds(self) -> float:
+        """The time that matching took."""
+        return self.shared.seconds - self._since[2]
 
 
 class BrokerConsumer(ABC):
@@ -31,6 +58,10 @@ class BrokerConsumer(ABC):
         self.prefetch = prefetch  # how many entries it may have unacknowledged; 0: any number
         self.shares_prefetch = shares_prefetch  # with other consumers of its channel
         self.arguments = dict(arguments or {})
+        self.filter_text: str | None = (
+            None  # what it asked for; the queue may have a filter for those that do not
+        )
+        self.filter: ConsumerFilter | None = None
 
     @abstractmethod
     def room(self) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from headgate.broker.definition import check_equivalent, define_queue, type_name
+from headgate.broker.filter_argument import describe_problem
 from headgate.broker.refusals import PreconditionFailed, ResourceLocked
-from headgate.errors import BindingRefused
+from headgate.errors import BindingRefused, FilterSyntaxError
 from headgate.routing import DELAYED, DELAYED_TYPE, Binding, Exchange, ExchangeType
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def binding_name(binding: Binding) -> str:
 
 def binding_problem(problem: BindingRefused, arguments: Mapping[str, Any]) -> str:
     """What is wrong with a binding, in RabbitMQ's words where it has them."""
+    if isinstance(problem.__cause__, FilterSyntaxError):
+        return describe_problem(problem.__cause__)
     match = arguments.get("x-match")
     if match is None or "x-match cannot be" not in str(problem):
         return str(problem)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
+from headgate.broker.filter_argument import X_FILTER, ParsedFilter, read_filter
 from headgate.broker.policy_keys import merge_arguments
 from headgate.broker.refusals import PreconditionFailed
 
@@ -22,6 +23,7 @@ ArgumentCheck: TypeAlias = Callable[
 
 MAX_TIMER_MS: Final = 315_360_000_000  # ten years
 DELIVERY_LIMIT: Final = 20  # of quorum queues
+QUORUM_HIGH: Final = 4  # priorities above this one are high in a quorum queue
 OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 MAX_SEGMENT_BYTES: Final = 3_000_000_000
@@ -64,11 +66,18 @@ class QueueDefinition:
     segment_bytes: int | None = None
     filter_size: int | None = None
     indexed: tuple[str, ...] = ()  # headers by which filters skip chunks of a stream
+    filter: ParsedFilter | None = None  # of consumers that have none, and of gets
 
     @property
     def lanes(self) -> int:
         """How many lanes of the store it needs: one for each priority that it tells apart."""
         return 2 if self.type == "quorum" else self.max_priority + 1
+
+    def level_of(self, priority: int) -> int:
+        """The lane of messages that have a priority."""
+        if self.type == "quorum":
+            return int(priority > QUORUM_HIGH)
+        return min(priority, self.max_priority)
 
     @property
     def is_plain(self) -> bool:
@@ -253,6 +262,11 @@ def _names(value: Any) -> str | None:
     return _invalid(f'"expected array of longstr, got {type_name(value)}"')
 
 
+def _filter(value: Any) -> str | None:
+    read_filter(value, "for a queue")
+    return None
+
+
 def _anything(value: Any) -> str | None:
     return None
 
@@ -301,6 +315,7 @@ ARGUMENTS: Final[dict[str, Argument]] = {
     "x-quorum-initial-group-size": Argument(_positive, _QUORUM),
     "x-max-in-memory-length": Argument(_not_negative, _QUORUM),
     "x-max-in-memory-bytes": Argument(_not_negative, _QUORUM),
+    X_FILTER: Argument(_filter),
     "x-max-age": Argument(_max_age, _STREAM),
     "x-stream-max-segment-size-bytes": Argument(_segment_bytes, _STREAM),
     "x-stream-filter-size-bytes": Argument(_filter_size, _STREAM),
@@ -349,6 +364,7 @@ def _effective(kind: QueueType, arguments: Mapping[str, Any]) -> QueueDefinition
         segment_bytes=get("x-stream-max-segment-size-bytes"),
         filter_size=get("x-stream-filter-size-bytes"),
         indexed=tuple(get("x-stream-indexed", ())),
+        filter=read_filter(get(X_FILTER, ""), ""),
     )
 
 

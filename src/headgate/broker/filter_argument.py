@@ -1,26 +1,53 @@
-"""The argument `x-filter`: a filter of the language of FILTERS.md."""
+"""The argument `x-filter`: its text as a filter, and what is wrong with it in as many bytes as a reply has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from headgate.broker.definition import type_name
 from headgate.broker.refusals import PreconditionFailed
-from headgate.errors import FilterError
-from headgate.filters import Filter, as_filter
+from headgate.errors import FilterSyntaxError, HeadgateError
+from headgate.filters import TRUE, Filter, parse
 
-FILTER: Final = "x-filter"
+X_FILTER: Final = "x-filter"
+REPLY_BYTES: Final = 225  # of the 255 that a reply of AMQP has, without the name of its code
 
 
-def read_filter(arguments: Mapping[str, Any]) -> Filter | None:
-    """The filter in `x-filter`, None where there is none; one that does not parse is refused, with a caret under the mistake."""
-    text = arguments.get(FILTER)
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise PreconditionFailed(f"invalid arg '{FILTER}': expected longstr, got {type_name(text)}")
+class ParsedFilter(NamedTuple):
+    """A filter and the text that it was made of."""
+
+    text: str
+    tree: Filter
+
+
+def read_filter(value: Any, where: str) -> ParsedFilter | None:
+    """The filter that an argument holds; None if it matches everything."""
+    if not isinstance(value, str):
+        raise PreconditionFailed(
+            f"invalid arg '{X_FILTER}' {where}: expected text, got {type(value).__name__}"
+        )
     try:
-        return as_filter(text)
-    except FilterError as problem:
-        raise PreconditionFailed(f"invalid arg '{FILTER}': {problem}") from problem
+        tree = parse(value)
+    except FilterSyntaxError as problem:
+        raise PreconditionFailed(describe_problem(problem)) from problem
+    except HeadgateError as problem:
+        raise PreconditionFailed(f"invalid arg '{X_FILTER}' {where}: {problem}") from problem
+    return None if tree == TRUE else ParsedFilter(value, tree)
+
+
+def describe_problem(problem: FilterSyntaxError) -> str:
+    """What is wrong with the text of a filter: a caret under the place, around which a long text is cut."""
+    line = problem.text.splitlines()[problem.line - 1] if problem.text else ""
+    column = problem.column - 1
+    said = f"invalid arg '{X_FILTER}': {problem.problem} at column {problem.column}"
+    if problem.line > 1:
+        said += f" of line {problem.line}"
+    said = said.encode()[:140].decode(errors="ignore")
+    room = (REPLY_BYTES - len(said.encode()) - 8) // 2  # for the text, and for the caret under it
+    start = max(0, min(column - room // 2, len(line) - room))
+    shown = _fit(line[start : start + room], room)
+    return f"{said}\n  {shown}\n  {' ' * (column - start)}^"
+
+
+def _fit(text: str, room: int) -> str:
+    """The first characters, as far as they have room."""
+    return text.encode()[:room].decode(errors="ignore")

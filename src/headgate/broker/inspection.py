@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headgate.broker.dead_letters import DEATHS
-from headgate.broker.message import BrokerMessage, QueueEntry
+from headgate.broker.message import HOLE, BrokerMessage, QueueEntry
 from headgate.broker.refusals import PreconditionFailed
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def _latest_of(lane: QueueLane, before: int | None) -> Iterator[QueueEntry]:
         sorted([*lane.head, *lane.returned], reverse=True),
     )
     for part in parts:
-        yield from (entry for entry in part if before is None or entry.position < before)
+        for entry in part:
+            if entry.place != HOLE and (before is None or entry.position < before):
+                yield entry
 
 
 def find_entry(queue: BrokerQueue, position: int) -> QueueEntry:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
+from headgate.message import Message
 from headgate.routing import Envelope
 
 
@@ -40,6 +41,10 @@ class BrokerMessage(ABC):
     def envelope(self, routing_key: str | None = None) -> Envelope:
         """What exchanges look at; with another routing key, if one is given."""
 
+    def seen_by_filters(self) -> Message:
+        """What filters look at: everything but the body."""
+        return self.envelope().message
+
     @abstractmethod
     def parts(self) -> tuple[bytes, bytes]:
         """What is stored: everything but the body, in the form that the protocol decodes; and the body."""
@@ -61,10 +66,15 @@ class BrokerMessage(ABC):
         """The message with some headers set or removed; the others keep their bytes."""
 
 
+READY: Final = 0  # in its place, or never looked for by a filter
+HOLE: Final = 1  # taken, and still in its place
+LEFT: Final = 2  # taken, and gone from its place
+
+
 class QueueEntry:
     """A message in one queue: where it stands, and what happened to it there."""
 
-    __slots__ = ("body_id", "deliveries", "expires", "lane", "message", "position", "redelivered", "stored")  # fmt: skip
+    __slots__ = ("body_id", "deliveries", "expires", "lane", "message", "place", "position", "redelivered", "stored")  # fmt: skip
 
     def __init__(
         self, position: int, message: BrokerMessage, lane: int, expires: int | None
@@ -77,6 +87,7 @@ class QueueEntry:
         self.redelivered = False
         self.deliveries = 0  # how often it came back
         self.body_id: int | None = None
+        self.place = READY  # in its lane, as far as filters look for entries there
 
     def __lt__(self, other: QueueEntry) -> bool:
         return self.position < other.position

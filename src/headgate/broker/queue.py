@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.contract import BrokerQueue
 from headgate.broker.definition import QueueDefinition
+from headgate.broker.filtering import QueueFiltering
 from headgate.broker.lane import QueueLane
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.records import make_record
 from headgate.broker.refusals import AccessRefused
+from headgate.broker.returns import QuorumReturns
+from headgate.broker.selective import SelectiveDelivery
+from headgate.broker.unused import UnusedWatch
+from headgate.store import LaneFacts
 
 if TYPE_CHECKING:
     from headgate.broker.vhost import VirtualHost
 
 SHARE: Final = 64  # entries that a consumer is given before it is the next one's turn, at most
-QUORUM_HIGH: Final = 4  # priorities above this one are high in a quorum queue
 
 
 class ClassicQueue(BrokerQueue):
@@ -53,8 +56,10 @@ class ClassicQueue(BrokerQueue):
         self._turn = 0
         self.waiting = 0  # came back, and wait for their next delivery
         self._expiry_armed: int | None = None
-        self._last_used = self._broker.now()
-        self._watches = 0
+        self._watch = UnusedWatch(self)
+        self.selection: SelectiveDelivery | None = None  # while there are filters
+        self._filtering = QueueFiltering(self)
+        self._returns = QuorumReturns(self)
         self.redefine(definition)
 
     def __len__(self) -> int:
@@ -67,10 +72,8 @@ class ClassicQueue(BrokerQueue):
         self._plain = definition.is_plain
         self._many = bool(definition.max_priority) or definition.type == "quorum"
         self._lane = self._lane_of(0)
-        self._watches += 1
-        if definition.expires is not None:  # later in any case: it is not in its virtual host yet
-            self.used()
-            self._watch_later(self._last_used + definition.expires)
+        self._watch.begin(definition.expires)
+        self._filtering.redefine(definition.filter)
         self._enforce_limits()
 
     @property
@@ -85,9 +88,9 @@ class ClassicQueue(BrokerQueue):
         if not self._plain or message.expiration is not None:
             if not self._has_space(message):
                 return False
-            lane = self._lane_of(self._level(message.priority))
+            lane = self._lane_of(self.definition.level_of(message.priority))
             expires = self._expires(message)
-            if expires == self._broker.now() and any(c.room() > 0 for c in self.consumers):
+            if expires == self._broker.now() and self._filtering.can_deliver(message):
                 expires = None  # a lifetime of nothing: it is delivered at once, or not at all
         entry = QueueEntry(self._next_position, message, lane.priority, expires)
         self._next_position += 1
@@ -95,31 +98,33 @@ class ClassicQueue(BrokerQueue):
             entry.body_id = body_id
             self._write(lane, entry)
         lane.push(entry)
+        if self.selection is not None:
+            self.selection.filters.published(lane, entry)
         self.ready_bytes += message.body_size
         self._broker.dirty.add(self)
         if not self._plain or expires is not None:
             self._enforce_limits()
             if expires is not None:
-                self._arm()
+                self.arm_expiry()
         return True
 
     def settled_at_once(self, entries: Iterable[QueueEntry]) -> None:
         """Entries were sent to a consumer that acknowledges nothing."""
         for entry in entries:
             if entry.stored:
-                self._store.delete(self._lanes[entry.lane].number, entry.position)
+                self._delete(entry)
 
     def acked(self, entry: QueueEntry) -> None:
         self.unacked -= 1
         if entry.stored:
-            self._store.delete(self._lanes[entry.lane].number, entry.position)
+            self._delete(entry)
         self._broker.dirty.add(self)
 
     def rejected(self, entry: QueueEntry) -> None:
         """A consumer discards the message: it becomes a dead letter, or is gone."""
         self.unacked -= 1
         self.traffic.reject += 1
-        self._discard(entry, "rejected")
+        self.discard(entry, "rejected")
         self._broker.dirty.add(self)
 
     def requeue(self, entries: Sequence[QueueEntry], *, failed: bool = True) -> None:
@@ -128,34 +133,25 @@ class ClassicQueue(BrokerQueue):
         self.traffic.requeue += len(entries)
         for entry in sorted(entries, reverse=True):
             entry.redelivered = True
-            if self.definition.type != "quorum" or self._comes_back(entry, failed):
-                self._give_back(entry)
+            if self.definition.type != "quorum" or self._returns.accepts(entry, failed):
+                self.give_back(entry)
         self._enforce_limits()
-        self._arm()
+        self.arm_expiry()
         self._broker.dirty.add(self)
 
-    def _comes_back(self, entry: QueueEntry, failed: bool) -> bool:
-        """Whether an entry of a quorum queue is ready again: not if it came back too often, or is to wait."""
-        if (failed or self._broker.counts_all_returns) and not self._count_return(entry):
-            return False
-        retry = self.definition.retry
-        delay = 0 if retry is None else retry.delay_ms(entry.deliveries, failed)
-        if delay:
-            self.waiting += 1
-            self._broker.call_at(self._broker.now() + delay, lambda: self._wait_is_over(entry))
-        return not delay
-
-    def _wait_is_over(self, entry: QueueEntry) -> None:
-        self.waiting -= 1
-        if not self.is_deleted:
-            self._give_back(entry)
-            self._enforce_limits()
-            self._arm()
-            self._broker.dirty.add(self)
-
-    def _give_back(self, entry: QueueEntry) -> None:
+    def give_back(self, entry: QueueEntry) -> None:
+        """Let an entry be ready again where it stood."""
         self._lanes[entry.lane].give_back(entry)
         self.ready_bytes += entry.message.body_size
+
+    def give_back_late(self, entry: QueueEntry) -> None:
+        """Let an entry be ready again that had to wait for that."""
+        self.waiting -= 1
+        if not self.is_deleted:
+            self.give_back(entry)
+            self._enforce_limits()
+            self.arm_expiry()
+            self._broker.dirty.add(self)
 
     # ---- messages out
 
@@ -165,6 +161,9 @@ class ClassicQueue(BrokerQueue):
             return
         if self._expiry_armed is not None:
             self.drop_expired()
+        if self.selection is not None:
+            self.selection.drain()
+            return
         if len(self.consumers) == 1 or self.definition.single_active:
             while self._give(self.consumers[0], self.consumers[0].room()):
                 pass
@@ -197,7 +196,7 @@ class ClassicQueue(BrokerQueue):
         self.used()
         self.drop_expired()
         self._broker.dirty.add(self)
-        entries = self._take(1, unmarked=True)
+        entries = self._filtering.take_one()
         if not entries:
             self.traffic.get_empty += 1
             return None
@@ -240,6 +239,7 @@ class ClassicQueue(BrokerQueue):
             raise AccessRefused(
                 f"queue '{self.name}' in vhost '{self.vhost.name}' in exclusive use"
             )
+        self._filtering.add(consumer)
         self.consumers.append(consumer)
         if self.definition.single_active:  # the active one stays, and the others wait by priority
             self.consumers[1:] = sorted(self.consumers[1:], key=lambda c: -c.priority)
@@ -251,6 +251,7 @@ class ClassicQueue(BrokerQueue):
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
+        self._filtering.remove(consumer)
         self._sort_consumers()
         self.used()
         if self.auto_delete and not self.consumers:
@@ -266,7 +267,19 @@ class ClassicQueue(BrokerQueue):
 
     def used(self) -> None:
         """Note that the queue is in use: an unused one may expire."""
-        self._last_used = self._broker.now()
+        self._watch.note_use()
+
+    # ---- filters
+
+    @property
+    def last_position(self) -> int:
+        """The position of the last message that was published."""
+        return self._next_position - 1
+
+    def set_filter(self, consumer: BrokerConsumer, text: str | None) -> None:
+        """Let a consumer have another filter, or none; nothing is lost by that, and nothing comes twice."""
+        self._filtering.change(consumer, text)
+        self._broker.dirty.add(self)
 
     # ---- restart
 
@@ -274,28 +287,37 @@ class ClassicQueue(BrokerQueue):
     def lanes(self) -> Iterable[QueueLane]:
         return self._lanes.values()
 
-    def restore(self, priority: int, rows: int, body_bytes: int, last: int, mark: int) -> None:
+    def restore(
+        self, priority: int, facts: LaneFacts, mark: int, notes: Sequence[int] = ()
+    ) -> None:
         """Take over the rows of a lane that an earlier run stored."""
-        self._lane_of(priority).restore(rows, last, mark)
-        self.ready_bytes += body_bytes
+        lane, last = self._lane_of(priority), facts.last
+        lane.restore(facts.rows, last, mark, notes)
+        self.ready_bytes += facts.body_bytes
         self._next_position = max(self._next_position, last + 1, mark + 1)
         self._first_position = self._next_position
-        self._arm()
+        if self.selection is not None:
+            self.selection.filters.examine_again()
+        self.arm_expiry()
 
     # ---- expiry
 
     def drop_expired(self) -> None:
         """Discard the entries at the front whose time is over; those behind them wait for their turn."""
-        now = self._broker.now()
         for lane in self._lanes.values():
-            while (entry := lane.peek()) and entry.expires is not None and entry.expires <= now:
-                self._discard(self._pop(lane), "expired")
+            self._drop_expired_of(lane)
+
+    def _drop_expired_of(self, lane: QueueLane) -> None:
+        while (entry := lane.peek()) and entry.expires is not None:
+            if entry.expires > self._broker.now():
+                break
+            self.discard(self._pop(lane), "expired")
 
     def _expires(self, message: BrokerMessage) -> int | None:
         times = [t for t in (message.expiration, self.definition.message_ttl) if t is not None]
         return self._broker.now() + min(times) if times else None
 
-    def _arm(self) -> None:
+    def arm_expiry(self) -> None:
         """Have expired entries dropped when the next one at the front is due."""
         fronts = [lane.peek() for lane in self._lanes.values()]
         due = min((e.expires for e in fronts if e and e.expires is not None), default=None)
@@ -309,23 +331,7 @@ class ClassicQueue(BrokerQueue):
         self._expiry_armed = None
         self._broker.dirty.add(self)
         self.drop_expired()
-        self._arm()
-
-    def _watch_later(self, due: int) -> None:
-        self._broker.call_at(due, partial(self._watch_use, self._watches))
-
-    def _watch_use(self, watch: int) -> None:
-        """Delete the queue when it was not used for as long as its definition says; another one has another watch."""
-        expires = self.definition.expires
-        if self.is_deleted or expires is None or watch != self._watches:
-            return
-        due = self._last_used + expires
-        if self.consumers:
-            due = self._broker.now() + expires
-        if due <= self._broker.now():
-            self.vhost.delete_queue(self)
-        else:
-            self._watch_later(due)
+        self.arm_expiry()
 
     # ---- limits
 
@@ -347,31 +353,12 @@ class ClassicQueue(BrokerQueue):
             return
         if definition.max_length is not None:
             while len(self) > definition.max_length:
-                self._discard(self._pop(self._lowest()), "maxlen")
+                self.discard(self._pop(self._lowest()), "maxlen")
         if definition.max_bytes is not None:
             while self.ready_bytes > definition.max_bytes and len(self):
-                self._discard(self._pop(self._lowest()), "maxlen")
-
-    def _count_return(self, entry: QueueEntry) -> bool:
-        """Count that a message of a quorum queue came back; False if that was once too often."""
-        entry.deliveries += 1
-        limit = self.definition.delivery_limit
-        if limit is not None and entry.deliveries > limit:
-            self._discard(entry, "delivery_limit")
-            return False
-        if entry.stored:
-            lane = self._lanes[entry.lane]
-            head, body = entry.message.parts()
-            record = make_record(entry, head, b"" if entry.body_id else body)
-            self._store.replace(lane.number, entry.position, record, entry.body_id)
-        return True
+                self.discard(self._pop(self._lowest()), "maxlen")
 
     # ---- inside
-
-    def _level(self, priority: int) -> int:
-        if self.definition.type == "quorum":
-            return int(priority > QUORUM_HIGH)
-        return min(priority, self.definition.max_priority)
 
     def _lane_of(self, level: int) -> QueueLane:
         lane = self._lanes.get(level)
@@ -380,6 +367,8 @@ class ClassicQueue(BrokerQueue):
             number = self.first_lane + level if self.first_lane else 0
             lane = QueueLane(self, number, level, broker.store, broker.codec.decode, broker.bound)
             self._lanes[level] = lane
+            if self.selection is not None:
+                self.selection.filters.track(lane)
             self._lanes = dict(sorted(self._lanes.items(), reverse=True))
         return lane
 
@@ -408,22 +397,26 @@ class ClassicQueue(BrokerQueue):
     def _give(self, consumer: BrokerConsumer, most: int) -> int:
         if most <= 0:
             return 0
-        entries = self._take(most)
+        entries = self.take_front(most)
         if entries:
-            traffic = self.traffic
-            if traffic.requeue > traffic.redeliver:
-                traffic.redeliver += sum(entry.redelivered for entry in entries)
-            if consumer.no_ack:
-                traffic.deliver_no_ack += len(entries)
-                consumer.deliver(entries)
-                self.settled_at_once(entries)
-            else:
-                traffic.deliver += len(entries)
-                self.unacked += len(entries)
-                consumer.deliver(entries)
+            self.hand_over(consumer, entries)
         return len(entries)
 
-    def _take(self, most: int, unmarked: bool = False) -> list[QueueEntry]:
+    def hand_over(self, consumer: BrokerConsumer, entries: list[QueueEntry]) -> None:
+        """Let a consumer have entries that were taken."""
+        traffic = self.traffic
+        if traffic.requeue > traffic.redeliver:
+            traffic.redeliver += sum(entry.redelivered for entry in entries)
+        if consumer.no_ack:
+            traffic.deliver_no_ack += len(entries)
+            consumer.deliver(entries)
+            self.settled_at_once(entries)
+        else:
+            traffic.deliver += len(entries)
+            self.unacked += len(entries)
+            consumer.deliver(entries)
+
+    def take_front(self, most: int, unmarked: bool = False) -> list[QueueEntry]:
         """Remove up to that many entries from the front, those of high priority first."""
         taken: list[QueueEntry] = []
         for lane in self._lanes.values() if self._many else (self._lane,):
@@ -435,9 +428,15 @@ class ClassicQueue(BrokerQueue):
     def _take_from(
         self, lane: QueueLane, most: int, taken: list[QueueEntry], unmarked: bool
     ) -> None:
+        if lane.is_tracked:
+            self._take_singly(lane, most, taken, unmarked)
+            return
         head, size = lane.head, 0
-        for _ in range(most):
+        for left in range(most, 0, -1):
             entry = head[0] if head and not lane.returned else lane.peek()
+            if entry is not None and entry.expires is not None:
+                self._take_singly(lane, left, taken, unmarked)
+                break
             if entry is None or (entry.stored and not self._note_delivery(lane, entry, unmarked)):
                 break
             taken.append(lane.take() if lane.returned else lane.head.popleft())
@@ -445,19 +444,41 @@ class ClassicQueue(BrokerQueue):
             head = lane.head  # which a new page may have replaced
         self.ready_bytes -= size
 
+    def _take_singly(
+        self, lane: QueueLane, most: int, taken: list[QueueEntry], unmarked: bool
+    ) -> None:
+        """Take entries from the front of a lane in which some expire, or filters look for some as well."""
+        for _ in range(most):
+            self._drop_expired_of(lane)
+            entry = lane.peek()
+            if entry is None or (entry.stored and not self._note_delivery(lane, entry, unmarked)):
+                break
+            taken.append(self._pop(lane))
+        self._drop_expired_of(lane)
+        self.arm_expiry()
+
     def _note_delivery(self, lane: QueueLane, entry: QueueEntry, unmarked: bool) -> bool:
         """Have it noted that an entry was perhaps delivered; False if it must wait for that."""
-        if not unmarked and not lane.may_deliver(entry):
+        if not unmarked and not lane.may_deliver(entry.position):
             self._broker.want_mark(lane, entry.position)
             return False
         if entry.position > lane.wanted:
             lane.wanted = entry.position
             self._broker.touched.add(lane)
+            if unmarked and lane.marking < lane.wanted:
+                self._broker.write_mark(lane)
         return True
 
-    def _discard(self, entry: QueueEntry, reason: str) -> None:
+    def discard(self, entry: QueueEntry, reason: str) -> None:
         """Make a dead letter of an entry that is out of the lanes, and delete it."""
         if self.definition.dead_letter_exchange is not None:
             self.vhost.dead_letter(self, entry.message, reason)
         if entry.stored:
-            self._store.delete(self._lanes[entry.lane].number, entry.position)
+            self._delete(entry)
+
+    def _delete(self, entry: QueueEntry) -> None:
+        """Delete the row of an entry that is out of the lanes."""
+        lane = self._lanes[entry.lane]
+        lane.delete(entry)
+        if lane.closed:
+            self._broker.touched.add(lane)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from headgate.broker.message import BrokerMessage, QueueEntry
-from headgate.store import PREFIX_DIGITS, StoredRow
+from headgate.store import PREFIX_DIGITS, StoredHead, StoredRow
 
 Decode: TypeAlias = Callable[[bytes, bytes], BrokerMessage]
 
@@ -26,6 +26,11 @@ def make_record(entry: QueueEntry, head: bytes, body: bytes) -> bytes:
     """The record of an entry whose message has these parts."""
     state = _STATE.pack(entry.deliveries, entry.expires or 0)
     return b"".join((b"%06d" % (_HEAD + len(head)), state, head, body))
+
+
+def read_message(head: StoredHead, decode: Decode) -> BrokerMessage:
+    """The message of a row whose body was not read."""
+    return decode(head.prefix[_HEAD:], b"")
 
 
 def read_entry(row: StoredRow, lane: int, decode: Decode) -> QueueEntry:

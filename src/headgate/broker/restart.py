@@ -76,5 +76,5 @@ def _restore_queue(
         facts = contents.lanes.get(first + level)
         if facts is not None:
             mark = contents.marks.get(first + level, -1)
-            queue.restore(level, facts.rows, facts.body_bytes, facts.last, mark)
+            queue.restore(level, facts, mark, contents.notes.get(first + level, ()))
     return set(range(first, first + definition.lanes))

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict
 
 from headgate.broker.definition import QueueDefinition, age_seconds, type_name
-from headgate.broker.filter_argument import read_filter
+from headgate.broker.filter_argument import X_FILTER, read_filter
 from headgate.broker.refusals import PreconditionFailed
 from headgate.filters import Filter
 from headgate.message import MAX_NAME_BYTES, UNSTORABLE
@@ -58,11 +58,16 @@ def read_subscription(where: str, arguments: Mapping[str, Any]) -> StreamSubscri
     """The subscription that the arguments of a consumer describe; `where` names the queue in a refusal."""
     return StreamSubscription(
         start=_read_start(where, arguments.get(OFFSET)),
-        filter=read_filter(arguments),
+        filter=_read_filter(where, arguments.get(X_FILTER)),
         values=_read_values(arguments.get(VALUES)),
         match_unfiltered=arguments.get(UNFILTERED) is True,
         exact=_read_flag(where, arguments, EXACT),
     )
+
+
+def _read_filter(where: str, value: Any) -> Filter | None:
+    found = None if value is None else read_filter(value, where)
+    return None if found is None else found.tree
 
 
 def _read_start(where: str, value: Any) -> StreamStart:

@@ -9,12 +9,6 @@ from pika.exceptions import ChannelClosedByBroker
 from headgate.routing import Topology
 
 
-@pytest.fixture
-def channel(broker):
-    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
-        yield connection.channel()
-
-
 def bind_queues(channel, type, arguments=None):
     channel.exchange_declare("x", type, arguments=arguments)
     for queue, weight in (("a", "1"), ("b", "2"), ("c", "1")):

@@ -20,17 +20,6 @@ def connect(broker: Broker) -> pika.BlockingConnection:
     return pika.BlockingConnection(pika.URLParameters(broker.url))
 
 
-@pytest.fixture
-def connection(broker):
-    with connect(broker) as made:
-        yield made
-
-
-@pytest.fixture
-def channel(connection):
-    return connection.channel()
-
-
 def drain(channel, queue: str) -> list[bytes]:
     found = []
     while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:

@@ -1,0 +1,74 @@
+"""What the filters of a queue want of one lane."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.broker.message import QueueEntry
+    from headgate.broker.queue_filters import QueueFilter
+
+
+class LaneInterest:
+    """The ready positions of a lane that filters match, and those that were not examined yet.
+
+    A filter has positions of its own in a heap; one that is not in `wanted` is out of date there.
+    """
+
+    __slots__ = ("entries", "evaluated", "fresh", "lost", "wanted")
+
+    def __init__(self, evaluated: int) -> None:
+        self.wanted: dict[int, frozenset[QueueFilter]] = {}
+        self.entries: dict[
+            int, QueueEntry
+        ] = {}  # of the positions that are wanted, as far as in memory
+        self.fresh: dict[
+            int, QueueEntry
+        ] = {}  # published or returned since filters were last asked
+        self.evaluated = (
+            evaluated  # the filters that are not behind have examined everything up to here
+        )
+        self.lost: dict[int, int] = {}  # positions whose last filter left, and when
+
+    def left(self, position: int) -> None:
+        """The entry at this position was taken, or is gone."""
+        self.wanted.pop(position, None)
+        self.entries.pop(position, None)
+        self.fresh.pop(position, None)
+        if self.lost:
+            self.lost.pop(position, None)
+
+    def read_entry(self, entry: QueueEntry) -> None:
+        """An entry came from the store into memory."""
+        if entry.position in self.wanted:
+            self.entries[entry.position] = entry
+        if entry.position in self.fresh:
+            self.fresh[entry.position] = entry
+
+    def want(
+        self, position: int, filters: frozenset[QueueFilter], entry: QueueEntry | None
+    ) -> None:
+        """Note that filters match the message at a position; its entry is None where it is not in memory."""
+        known = self.wanted.get(position)
+        self.wanted[position] = filters if known is None else known | filters
+        if entry is not None:
+            self.entries[position] = entry
+        if self.lost:
+            self.lost.pop(position, None)
+
+    def unwant(self, position: int, filter: QueueFilter, now: int) -> None:
+        """A filter is gone that matched the message at a position."""
+        known = self.wanted.get(position)
+        if known is None:
+            return
+        if left := known - {filter}:
+            self.wanted[position] = left
+        else:
+            del self.wanted[position]
+            self.entries.pop(position, None)
+            self.lost[position] = now
+
+    def clear(self) -> None:
+        """Everything that was ready is gone."""
+        for positions in (self.wanted, self.entries, self.fresh, self.lost):
+            positions.clear()

@@ -1,0 +1,45 @@
+"""Messages of quorum queues that come back: how often they may, and how long they wait before they are delivered again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.broker.message import QueueEntry
+from headgate.broker.records import make_record
+
+if TYPE_CHECKING:
+    from headgate.broker.queue import ClassicQueue
+
+
+class QuorumReturns:
+    """Counts how often the entries of one queue came back."""
+
+    def __init__(self, queue: ClassicQueue) -> None:
+        self._queue = queue
+        self._broker = queue.vhost.broker
+
+    def accepts(self, entry: QueueEntry, failed: bool) -> bool:
+        """Whether an entry is ready again at once: not if it came back too often, or is to wait."""
+        if (failed or self._broker.counts_all_returns) and not self._count(entry):
+            return False
+        retry = self._queue.definition.retry
+        delay = 0 if retry is None else retry.delay_ms(entry.deliveries, failed)
+        if delay:
+            self._queue.waiting += 1
+            due = self._broker.now() + delay
+            self._broker.call_at(due, lambda: self._queue.give_back_late(entry))
+        return not delay
+
+    def _count(self, entry: QueueEntry) -> bool:
+        """Count that a message came back; False if that was once too often."""
+        entry.deliveries += 1
+        limit = self._queue.definition.delivery_limit
+        if limit is not None and entry.deliveries > limit:
+            self._queue.discard(entry, "delivery_limit")
+            return False
+        if entry.stored:
+            lane = next(one for one in self._queue.lanes if one.priority == entry.lane)
+            head, body = entry.message.parts()
+            record = make_record(entry, head, b"" if entry.body_id else body)
+            self._broker.store.replace(lane.number, entry.position, record, entry.body_id)
+        return True

@@ -1,0 +1,32 @@
+"""Queues with filters against a naive model, in thousands of random histories."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.broker import lane, queue_filters, selective
+from tests.conformance.filtered_histories import run_history
+
+HISTORIES = 2_000
+FULL_HISTORIES = 50_000
+WITH_SQLITE = 25  # one history of so many is over SQLite, and not over the store in memory
+
+
+@pytest.fixture
+def small_numbers(monkeypatch):
+    """Let everything that is large in a real broker happen in a history of forty steps."""
+    monkeypatch.setattr(lane, "PAGE_ROWS", 4)
+    monkeypatch.setattr(lane, "FEW_HOLES", 2)
+    monkeypatch.setattr("headgate.broker.broker.AHEAD", 2)
+    monkeypatch.setattr(selective, "NOTES", 3)
+    monkeypatch.setattr(queue_filters, "FOUND", 6)
+    monkeypatch.setattr(queue_filters, "ROWS", 3)
+
+
+@pytest.mark.usefixtures("small_numbers")
+def test_every_delivery_is_one_that_the_model_allows_and_nobody_starves(tmp_path, seed, full):
+    for number in range(FULL_HISTORIES if full else HISTORIES):
+        place = tmp_path / f"{number}.db" if number % WITH_SQLITE == 0 else None
+        run_history(f"{seed}/{number}", place)
+        if place is not None:
+            place.unlink()
