@@ -48,6 +48,24 @@ class CatalogChanged(Exception):
     """The message was not stored, because its receivers were chosen by an old catalog."""
 
 
+class _KeptId:
+    """The SQL function keep_id(id).
+
+    It does not refer to the connection: one that is lost, by an interruption after an interruption, must be closed at once, or
+    its transaction would hold up all others.
+    """
+
+    def __init__(self) -> None:
+        self.id = 0
+
+    def __call__(self, *args: Any) -> int:
+        id: int | None = args[0]
+        if id is None:
+            raise CatalogChanged
+        self.id = id
+        return id
+
+
 class SqliteConnection:
     """Runs one operation after the other. `write_lock` is shared by the connections of a process."""
 
@@ -61,8 +79,8 @@ class SqliteConnection:
         self._connection, self._synchronous = connection, synchronous
         self._waits_for_disk = synchronous.upper() in _WAITS_FOR_DISK
         self._open_cursor()
-        connection.create_scalar_function("keep_id", self._keep_id, 1)
-        self._last_id = 0
+        self._kept = _KeptId()
+        connection.create_scalar_function("keep_id", self._kept, 1)
         self._write_lock, self._wakers = write_lock, wakers
         self._is_busy = self._is_relaxed = False
         self._notified = _NONE  # queues to wake: their changes are committed
@@ -91,7 +109,7 @@ class SqliteConnection:
         self._is_busy = True
         self._sql(_PUBLISH_ONE, row)
         self._is_busy = False
-        return self._last_id
+        return self._kept.id
 
     def is_clean(self) -> bool:
         """Whether the next operation can use it: the last one was not interrupted, by Ctrl-C or the like."""
@@ -103,14 +121,6 @@ class SqliteConnection:
     def _open_cursor(self) -> None:
         self._cursor = self._connection.cursor()
         self._sql = self._cursor.execute
-
-    def _keep_id(self, *args: Any) -> int:
-        """The SQL function keep_id(id)."""
-        id: int | None = args[0]
-        if id is None:
-            raise CatalogChanged
-        self._last_id = id
-        return id
 
     def _run(self, operation: Operation[T]) -> T:
         """Run to the end; the exceptions of a step are raised in the operation."""

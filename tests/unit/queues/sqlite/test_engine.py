@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import weakref
 from contextlib import closing
 from datetime import timedelta
 
@@ -619,3 +620,16 @@ def test_a_file_that_the_standard_library_has_open_here_is_refused(url):
     with path.open("rb"), connect(url) as db, connect(url) as again:
         db.queue("q").publish(b"a")
         assert len(again.queue("q").claim()) == 1
+
+
+def test_a_connection_that_is_lost_in_a_transaction_is_closed_at_once(tmp_path):
+    """As when Ctrl-C comes twice, the second time while the first is dealt with."""
+    with connect(f"sqlite:///{tmp_path / 'q.db'}") as db:
+        db.queue("orders").publish(b"a")
+        engine = db._engine
+        lost = engine._borrow()
+        lost._sql("BEGIN IMMEDIATE")
+        watched = weakref.ref(lost._connection)
+        del lost
+        assert watched() is None
+        db.queue("orders").publish(b"b")
