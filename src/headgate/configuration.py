@@ -28,6 +28,7 @@ SettingCheck: TypeAlias = Callable[
     [Any], Any
 ]  # the value as it is used; SettingsError says what it must be
 AMQP_PORT: Final = 5_672
+AMQPS_PORT: Final = 5_671
 HTTP_PORT: Final = 15_672
 DATA: Final = Path("headgate-data")
 
@@ -89,6 +90,21 @@ def one_of(*words: str) -> Callable[[Any], str]:
     return check
 
 
+def some_texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        raise SettingsError(f"must be a list of texts, not {value!r}")
+    return tuple(value)
+
+
+def some_hosts(value: Any) -> tuple[tuple[str, Path, Path], ...]:
+    """Hosts, each with the files of its certificate and key."""
+    if isinstance(value, Mapping):
+        value = [(host, *some_texts(files)) for host, files in value.items()]
+    if not all(len(host) == 3 for host in value):
+        raise SettingsError('must be a table: host = ["certificate.pem", "key.pem"]')
+    return tuple((str(host).lower(), a_path(file), a_path(key)) for host, file, key in value)
+
+
 def optional(check: SettingCheck) -> SettingCheck:
     """The check of a setting that need not have a value."""
     return lambda value: None if value is None else check(value)
@@ -118,6 +134,27 @@ class ServerOptions:
     )  # clients choose their behaviour by product and version
     version: str = setting("4.0.5", a_text)
     consumer_timeout: timedelta = setting(timedelta(minutes=30), a_duration, live=True)  # 0s: none
+    handshake_timeout: timedelta = setting(timedelta(seconds=10), a_duration, live=True)
+    max_connections: int | None = setting(
+        None, optional(a_number(0)), live=True
+    )  # None: any number
+    loopback_users: tuple[str, ...] = setting(("guest",), some_texts, live=True)
+    admin_user: str = setting("admin", a_text)  # made at the first start with a password for it
+    admin_password_file: Path | None = setting(None, optional(a_path))
+    certificate_name: str = setting(
+        "distinguished_name", one_of("distinguished_name", "common_name")
+    )  # the part of a certificate that is the user of mechanism EXTERNAL
+    http_tls: bool = setting(False, a_flag, "http")  # with the certificate of [tls]
+    tls_port: int = setting(
+        AMQPS_PORT, a_port, "tls"
+    )  # for AMQP over TLS, if there is a certificate
+    tls_certificate: Path | None = setting(None, optional(a_path), "tls", live=True)
+    tls_key: Path | None = setting(
+        None, optional(a_path), "tls", live=True
+    )  # if in a file of its own
+    tls_authorities: Path | None = setting(None, optional(a_path), "tls", live=True)
+    tls_verify: str = setting("none", one_of("none", "optional", "required"), "tls")
+    tls_hosts: tuple[tuple[str, Path, Path], ...] = setting((), some_hosts, "tls", live=True)
     log_format: str = setting("keyvalue", one_of("text", "keyvalue", "json"), "log")
     log_level: str = setting("info", one_of("debug", "info", "warning", "error"), "log", live=True)
 
@@ -164,8 +201,15 @@ def read_file(path: Path) -> dict[str, Any]:
             checked = known[name].metadata["check"](value)
         except HeadgateError as problem:
             raise SettingsError(f"{path}: {name} {_shorten(problem)}") from problem
-        found[known[name].name] = path.parent / checked if isinstance(checked, Path) else checked
+        found[known[name].name] = _begin_at(path.parent, checked)
     return found
+
+
+def _begin_at(directory: Path, value: Any) -> Any:
+    """A value whose paths begin at a directory."""
+    if isinstance(value, tuple):
+        return tuple(_begin_at(directory, part) for part in value)
+    return directory / value if isinstance(value, Path) else value
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

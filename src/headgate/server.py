@@ -15,7 +15,8 @@ from headgate.broker import Broker, StreamHome
 from headgate.configuration import ServerOptions
 from headgate.data_directory import STORE_FILE, STREAMS, DirectoryLock
 from headgate.dynamic_shovels import DynamicShovels
-from headgate.errors import MissingExtra
+from headgate.errors import MissingExtra, SettingsError
+from headgate.security import TlsContext, set_up_access
 from headgate.store import InMemoryStore, SqliteStore, Store
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Server:
         self.options = options
         self.amqp_port = options.amqp_port
         self.http_port: int | None = None  # None where HTTP is not served
+        self.tls_port: int | None = None  # None where there is no certificate
+        self._tls: TlsContext | None = None
         self._http: HttpListener | None = None
         self._lock: DirectoryLock | None = None
 
@@ -61,19 +64,34 @@ class Server:
         )
         try:
             self._apply()
+            set_up_access(self.broker, self.options)
             self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
+            await self._listen_for_tls()
             await self._listen_for_http()
             self.shovels.start()
         except BaseException:
             await self._amqp.close()
+            self.broker.statistics.stop()
+            self.broker.close()
             self._release()
             raise
-        for protocol, port in (("AMQP", self.amqp_port), ("HTTP", self.http_port)):
+        ports = {"AMQP": self.amqp_port, "AMQPS": self.tls_port, "HTTP": self.http_port}
+        for protocol, port in ports.items():
             if port is not None:
                 log.info(
                     "listening",
                     extra={"protocol": protocol, "host": self.options.host, "port": port},
                 )
+
+    async def _listen_for_tls(self) -> None:
+        """Serve AMQP over TLS, if there is a certificate."""
+        options = self.options
+        if options.tls_certificate is None:
+            if options.http_tls:
+                raise SettingsError("http.tls needs tls.certificate: a PEM file")
+            return
+        self._tls = TlsContext(options)
+        self.tls_port = await self._amqp.listen(options.host, options.tls_port, self._tls.context)
 
     async def _listen_for_http(self) -> None:
         """Serve the API and the pages, if their packages are installed."""
@@ -89,7 +107,8 @@ class Server:
         node = NodeOptions(product=options.product, version=options.version, data=options.data)
         pages = make_pages(Site(options.data, options.database, self.broker, node))
         self._http = HttpListener(make_app(self.broker, node=node, pages=pages))
-        self.http_port = await self._http.listen(options.host, options.http_port)
+        tls = self._tls.context if self._tls is not None and options.http_tls else None
+        self.http_port = await self._http.listen(options.host, options.http_port, tls)
         node.listeners.append(ListeningPort("amqp", options.host, self.amqp_port))
         node.listeners.append(ListeningPort("http", options.host, self.http_port))
 
@@ -107,11 +126,27 @@ class Server:
         if "log_level" in live:
             logging.getLogger().setLevel(self.options.log_level.upper())
         self._apply()
+        self._reload_tls()
+
+    def _reload_tls(self) -> None:
+        """Read certificates again, which are often renewed under the same name; bad ones are not used."""
+        if self._tls is not None:
+            try:
+                self._tls.load(self.options)
+            except SettingsError as problem:
+                log.error("certificates stay as they were: %s", problem)
 
     def _apply(self) -> None:
         """Hand the settings that may change while the broker runs to those who use them."""
         timeout_ms = self.options.consumer_timeout // timedelta(milliseconds=1)
         self._amqp.set_consumer_timeout(timeout_ms or None)
+        self._amqp.set_login(
+            self.options.handshake_timeout.total_seconds(),
+            self.options.certificate_name,  # type: ignore[arg-type]  # checked by the options
+        )
+        most = self.options.max_connections
+        self.broker.sessions.most = -1 if most is None else most
+        self.broker.access.loopback_users = frozenset(self.options.loopback_users)
 
     async def stop(self) -> None:
         """Close connections, commit, and let go of the directory."""

@@ -44,7 +44,7 @@ def resolve_publish(route: bytes, vhost: VirtualHost, permissions: Permissions) 
         routing_key = route[size + 1 : key_end].decode()
         bits = route[key_end]
     except (IndexError, UnicodeDecodeError) as problem:
-        raise Malformed(str(problem)) from problem
+        raise Malformed("a method whose arguments cannot be read") from problem
     if bits & 2:
         raise NotImplementedHere("immediate=true")
     permissions.check("write", "exchange", exchange)

@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
                 ):
                     self._ack(channel, data, position)
                 else:
-                    self._method(number, channel, key, data[position + 11 : behind - 1])
+                    self._method(number, channel, key, data[position + 11 : behind - 1], size)
                     if self.is_waiting:
                         return data[behind:]
             elif kind in (FRAME_HEADER, FRAME_BODY):
@@ -225,6 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             elif kind == FRAME_HEARTBEAT and number == 0 and size == 0:
                 pass
             elif kind == FRAME_HEARTBEAT and size == 0:
+                self._method_ids = (0, 0)
                 raise ConnectionFailed(505, f"type {kind}, all octets = <<>>")
             else:
                 payload = octets(data[position + 7 : behind - 1])
@@ -336,10 +337,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- methods
 
-    def _method(self, number: int, channel: Channel | None, key: bytes, data: bytes) -> None:
+    def _method(
+        self, number: int, channel: Channel | None, key: bytes, data: bytes, size: int
+    ) -> None:
         method = BY_KEY.get(key)
-        if len(key) < 4:
-            raise ConnectionFailed(501, f"type 1, all octets = {octets(key)}: unknown_frame")
+        if size < 4:
+            raise ConnectionFailed(501, f"type 1, all octets = {octets(key[:size])}: unknown_frame")
         self._method_ids = ids = struct.unpack(">HH", key)
         if method is None:
             code = 540 if ids[0] in CLASSES else 503

@@ -50,6 +50,7 @@ class AmqpListener:
     broker: Broker
     product: str
     version: str
+    login_s: float = LOGIN_S
     certificate_name: CertificateName = "distinguished_name"  # what mechanism EXTERNAL calls a user
     connections: set[Connection] = field(default_factory=set)
     timeouts: AckTimeouts = field(init=False)
@@ -86,7 +87,7 @@ class Handshake:
         self._task: asyncio.Task[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
-            LOGIN_S, self._too_late
+            connection.listener.login_s, self._too_late
         )
 
     @property

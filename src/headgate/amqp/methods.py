@@ -116,7 +116,7 @@ def decode_arguments(letters: str, data: bytes) -> list[Any]:
                 found.append(number.unpack_from(data, position)[0])
                 position += number.size
     except (IndexError, struct.error, UnicodeDecodeError) as problem:
-        raise Malformed(str(problem)) from problem
+        raise Malformed("a method whose arguments cannot be read") from problem
     if position > len(data):
         raise Malformed("arguments that are longer than their frame")
     return found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Final
 
 from headgate.amqp.connection import Connection
 from headgate.amqp.handshake import PRODUCT, VERSION, AmqpListener
+from headgate.amqp.login import CertificateName
 from headgate.broker import Broker
 
 BACKLOG: Final = 512
@@ -26,11 +28,11 @@ class AmqpServer:
         self._listener = AmqpListener(broker, product, version)
         self._servers: list[asyncio.Server] = []
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen on a host and port, 0 for any free one; return the port."""
         loop = asyncio.get_running_loop()
         make: Callable[[], Connection] = lambda: Connection(self._listener)  # noqa: E731
-        server = await loop.create_server(make, host, port, backlog=BACKLOG)
+        server = await loop.create_server(make, host, port, backlog=BACKLOG, ssl=tls)
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
@@ -42,6 +44,11 @@ class AmqpServer:
         """Let deliveries be acknowledged in this time, unless their consumer or queue says otherwise; None for ever."""
         self._listener.broker.consumer_timeout_ms = timeout_ms
         self._listener.timeouts.use(timeout_ms)
+
+    def set_login(self, timeout_s: float, certificate_name: CertificateName) -> None:
+        """How long a login may take, and which part of a certificate names its user."""
+        self._listener.login_s = timeout_s
+        self._listener.certificate_name = certificate_name
 
     async def close(self) -> None:
         """Stop accepting, and close all connections."""

@@ -22,7 +22,7 @@ log = logging.getLogger("headgate.server")
 
 GREETING = """\
 Headgate {version}
-  AMQP 0-9-1   {host}:{port}   user guest, password guest, from this machine only
+  AMQP 0-9-1   {host}:{port}   {login}
   HTTP API     {http}
   data         {data}
 Try it:  python -c "import pika; c = pika.BlockingConnection(pika.URLParameters('{url}')); print(c.is_open)"
@@ -104,13 +104,17 @@ async def _serve(options: ServerOptions, load: Callable[[], ServerOptions]) -> N
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, server, load)
-    url = f"amqp://guest:guest@{options.host}:{server.amqp_port}/"
+    is_new = "guest" in server.broker.access.users
+    login = "user guest, password guest, from this machine only" if is_new else "users as defined"
+    user = "guest:guest" if is_new else f"{options.admin_user}:PASSWORD"
+    url = f"amqp://{user}@{options.host}:{server.amqp_port}/"
     where = "in memory, nothing survives" if options.data is None else options.data.resolve()
     print(
         GREETING.format(
             version=headgate.__version__,
             host=options.host,
             port=server.amqp_port,
+            login=login,
             http=_describe_http(options.host, server.http_port),
             data=where,
             url=url,

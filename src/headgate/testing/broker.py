@@ -24,11 +24,14 @@ class RunningBroker:
     """
 
     def __init__(self, data: Path | None = None, **settings: Any) -> None:
-        self._options = ServerOptions(**{"data": data, "amqp_port": 0, "http_port": 0, **settings})
+        self._options = ServerOptions(
+            **{"data": data, "amqp_port": 0, "http_port": 0, "tls_port": 0, **settings}
+        )
         self._ready = threading.Event()
         self._problem: BaseException | None = None
         self.port = 0
         self.http_port: int | None = None
+        self.tls_port: int | None = None
 
     def __enter__(self) -> RunningBroker:
         self._thread = threading.Thread(target=self._run, name="headgate-test-broker", daemon=True)
@@ -84,6 +87,7 @@ class RunningBroker:
         await server.start()
         self.broker = server.broker
         self.port, self.http_port = server.amqp_port, server.http_port
+        self.tls_port, self.server = server.tls_port, server
         self._ready.set()
         await self._stop.wait()
         await server.stop()

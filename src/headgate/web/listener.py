@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from typing import Final
 
 import uvicorn
@@ -31,11 +32,12 @@ class HttpListener:
         )
         self._server = uvicorn.Server(self._config)
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen on a host and port, 0 for any free one; return the port."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self._config.load()
+        self._config.ssl = tls
         self._server.lifespan = self._config.lifespan_class(self._config)
         await self._server.startup(sockets=[listening])
         self._ticks = asyncio.create_task(self._server.main_loop())  # which sets the header Date

@@ -1,0 +1,107 @@
+"""How a broker is protected from the network: TLS, the first administrator, and addresses that need both."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from headgate.broker import ADMINISTRATOR, Broker, User, hash_password, is_loopback
+from headgate.configuration import ServerOptions
+from headgate.errors import SettingsError
+
+ADMIN_PASSWORD: Final = "HEADGATE_ADMIN_PASSWORD"  # the name of the variable
+GUEST: Final = "guest"
+_VERIFY: Final = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+
+class TlsContext:
+    """What TLS needs of files; `load` reads them again, for connections to come."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._hosts: dict[str, ssl.SSLContext] = {}
+        self.context = _make_context(options)
+        self.context.sni_callback = self._choose
+        self.load(options)
+
+    def load(self, options: ServerOptions) -> None:
+        """Read certificates and keys; files that cannot be used change nothing."""
+        if options.tls_certificate is None:
+            raise SettingsError("tls.certificate is missing: a PEM file with the certificate")
+        hosts = {}
+        for name, certificate, key in options.tls_hosts:
+            hosts[name] = _make_context(options)
+            _load(hosts[name], certificate, key, options)
+        _load(_make_context(options), options.tls_certificate, options.tls_key, options)  # a trial
+        _load(self.context, options.tls_certificate, options.tls_key, options)
+        self._hosts = hosts
+
+    def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        """Use the certificate of the host that the client asked for, if it has one of its own."""
+        context = self._hosts.get((name or "").lower())
+        if context is not None:
+            connection.context = context
+
+
+def _make_context(options: ServerOptions) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = _VERIFY[options.tls_verify]
+    return context
+
+
+def _load(
+    context: ssl.SSLContext, certificate: Path, key: Path | None, options: ServerOptions
+) -> None:
+    try:
+        context.load_cert_chain(certificate, key)
+        if options.tls_authorities is not None:
+            context.load_verify_locations(options.tls_authorities)
+        elif options.tls_verify != "none":
+            raise SettingsError(
+                "tls.verify needs tls.authorities: a PEM file with the CAs whose clients are trusted"
+            )
+    except (OSError, ssl.SSLError) as problem:
+        files = ", ".join(map(str, filter(None, (certificate, key, options.tls_authorities))))
+        raise SettingsError(f"TLS cannot use {files}: {problem}") from problem
+
+
+def set_up_access(
+    broker: Broker, options: ServerOptions, environment: Mapping[str, str] = os.environ
+) -> None:
+    """Make the first administrator, and refuse an address from which everybody would know the password of `guest`."""
+    password = _read_password(options, environment)
+    access = broker.access
+    if password:
+        if options.admin_user not in access.users:
+            access.put_user(User(options.admin_user, hash_password(password), (ADMINISTRATOR,)))
+            for vhost in broker.vhosts:
+                access.set_permissions(options.admin_user, vhost, ".*", ".*", ".*")
+        if options.admin_user != GUEST and access.has_default_password():
+            access.delete_user(GUEST)
+    if _is_local(options.host) or not access.has_default_password():
+        return
+    raise SettingsError(
+        f"broker.host is {options.host}, which others can reach, and user guest has the password that everybody "
+        f"knows. Set {ADMIN_PASSWORD} (or broker.admin_password_file) once: user '{options.admin_user}' is made an "
+        "administrator with it, and guest is deleted. Or give guest another password first."
+    )
+
+
+def _read_password(options: ServerOptions, environment: Mapping[str, str]) -> str:
+    if options.admin_password_file is None:
+        return environment.get(ADMIN_PASSWORD, "")
+    try:
+        return options.admin_password_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SettingsError(f"broker.admin_password_file cannot be read: {problem}") from problem
+
+
+def _is_local(host: str) -> bool:
+    return host == "localhost" or (bool(host) and is_loopback(host))

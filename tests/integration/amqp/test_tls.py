@@ -1,0 +1,237 @@
+"""TLS with a CA made here: certificates of hosts and clients, logins by certificate, reloading; and addresses to listen on."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pika
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from pika.credentials import ExternalCredentials
+
+from headgate.broker import User
+from headgate.errors import SettingsError
+from headgate.testing import Broker
+
+
+class Authority:
+    """A CA that writes certificates and keys into a directory."""
+
+    def __init__(self, directory: Path, name: str = "test CA") -> None:
+        self.directory, self.key = directory, ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.file = directory / f"{name}.pem"
+        self.file.write_bytes(self._sign(self.name, self.key, None))
+
+    def issue(self, name: str, host: str = "localhost", file: str = "") -> tuple[Path, Path]:
+        """A certificate and its key, for a host or a client."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name(
+            [
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Shop, Inc"),
+                x509.NameAttribute(NameOID.COMMON_NAME, name),
+            ]
+        )
+        files = self.directory / f"{file or name}.pem", self.directory / f"{file or name}.key"
+        files[0].write_bytes(self._sign(subject, key, host))
+        files[1].write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return files
+
+    def _sign(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, host: str | None) -> bytes:
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self.name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=host is None, path_length=None), critical=True)
+        )
+        if host is not None:
+            names = x509.SubjectAlternativeName([x509.DNSName(host)])
+            builder = builder.add_extension(names, critical=False)
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def secured(authority: Authority) -> Iterator[Broker]:
+    certificate, key = authority.issue("broker")
+    other = authority.issue("other", "other.example")
+    with Broker(
+        tls_certificate=certificate,
+        tls_key=key,
+        tls_authorities=authority.file,
+        tls_verify="optional",
+        tls_hosts={"Other.example": [str(file) for file in other]},
+        http_tls=True,
+    ) as broker:
+        yield broker
+
+
+def connect(
+    broker: Broker,
+    authority: Authority,
+    client: tuple[Path, Path] | None = None,
+    host: str = "localhost",
+    **more: object,
+) -> pika.BlockingConnection:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    if client is not None:
+        context.load_cert_chain(*client)
+    options = pika.SSLOptions(context, host)
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1", broker.tls_port, ssl_options=options, **more
+    )
+    return pika.BlockingConnection(parameters)
+
+
+def test_messages_go_over_tls(secured: Broker, authority: Authority) -> None:
+    connection = connect(secured, authority)
+    channel = connection.channel()
+    channel.queue_declare("q")
+    body = b"x" * 3_000_000
+    channel.basic_publish("", "q", body)
+    assert channel.basic_get("q")[2] == body
+    assert secured.call(lambda: [c.tls for c in secured.broker.connections.values()]) == [True]
+    connection.close()
+
+
+def test_a_host_of_its_own_has_its_own_certificate(secured: Broker, authority: Authority) -> None:
+    connect(secured, authority, host="other.example").close()
+    context = ssl.create_default_context(cafile=str(authority.file))
+    with (
+        socket.create_connection(("127.0.0.1", secured.tls_port)) as plain,
+        pytest.raises(ssl.SSLCertVerificationError),
+    ):
+        context.wrap_socket(plain, server_hostname="third.example")
+
+
+def test_the_http_port_speaks_tls(secured: Broker, authority: Authority) -> None:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    request = urllib.request.Request(f"https://localhost:{secured.http_port}/api/overview")
+    request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
+    with urllib.request.urlopen(request, context=context, timeout=30) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("name_from", "user"),
+    [("distinguished_name", "CN=shop,O=Shop\\, Inc"), ("common_name", "shop")],
+)
+def test_a_certificate_names_its_user(authority: Authority, name_from: str, user: str) -> None:
+    certificate, key = authority.issue("broker")
+    files = {"tls_certificate": certificate, "tls_key": key, "tls_authorities": authority.file}
+    with Broker(**files, tls_verify="optional", certificate_name=name_from) as broker:
+        credentials = ExternalCredentials()
+        client = authority.issue("shop")
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+            connect(broker, authority, client, credentials=credentials)
+
+        def add() -> None:
+            broker.broker.access.put_user(User(user))
+            broker.broker.access.set_permissions(user, "/", ".*", ".*", ".*")
+
+        broker.call(add)
+        connection = connect(broker, authority, client, credentials=credentials)
+        connection.channel().queue_declare("q")
+        names = broker.call(lambda: [c.user for c in broker.broker.connections.values()])
+        assert names == [user]
+        connection.close()
+        with pytest.raises(pika.exceptions.AMQPConnectionError):  # which is not offered
+            connect(broker, authority, None, credentials=credentials)
+
+
+def test_clients_without_a_trusted_certificate_are_refused(
+    authority: Authority, tmp_path: Path
+) -> None:
+    certificate, key = authority.issue("broker")
+    files = {"tls_certificate": certificate, "tls_key": key, "tls_authorities": authority.file}
+    (tmp_path / "strangers").mkdir()
+    stranger = Authority(tmp_path / "strangers", "another CA").issue("stranger")
+    with Broker(**files, tls_verify="required") as broker:
+        connect(broker, authority, authority.issue("client")).close()
+        for client in (None, stranger):
+            with pytest.raises(pika.exceptions.AMQPConnectionError):
+                connect(broker, authority, client)
+
+
+def test_a_renewed_certificate_is_read_on_reload_and_a_bad_one_is_not(
+    secured: Broker, authority: Authority, tmp_path: Path
+) -> None:
+    open_before = connect(secured, authority)
+    server = secured.server
+    authority.issue("broker", "new.example")
+    secured.call(lambda: server.reconfigure(server.options))
+    connect(secured, authority, host="new.example").close()
+    (tmp_path / "broker.pem").write_text("no certificate")
+    secured.call(lambda: server.reconfigure(server.options))
+    connect(secured, authority, host="new.example").close()
+    open_before.channel().queue_declare("q")
+    open_before.close()
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.pem"
+    with (
+        pytest.raises(SettingsError, match=r"TLS cannot use .*missing.pem"),
+        Broker(tls_certificate=missing),
+    ):
+        pass
+    with (
+        pytest.raises(SettingsError, match=r"http.tls needs tls.certificate"),
+        Broker(http_tls=True),
+    ):
+        pass
+
+
+def test_an_address_for_others_needs_another_password_than_guests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    with (
+        pytest.raises(SettingsError, match=r"HEADGATE_ADMIN_PASSWORD") as refused,
+        Broker(data, host="0.0.0.0"),
+    ):
+        pass
+    assert "guest is deleted" in str(refused.value)
+    monkeypatch.setenv("HEADGATE_ADMIN_PASSWORD", "opensesame")
+    with Broker(data, host="0.0.0.0", admin_user="root") as broker:
+        assert list(broker.broker.access.users) == ["root"]
+        url = f"amqp://root:opensesame@127.0.0.1:{broker.port}/%2F"
+        pika.BlockingConnection(pika.URLParameters(url)).close()
+    monkeypatch.delenv("HEADGATE_ADMIN_PASSWORD")
+    with Broker(data, host="0.0.0.0"):  # it is known from now on
+        pass
+
+
+def test_the_password_of_the_administrator_may_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    with pytest.raises(SettingsError, match="cannot be read"), Broker(admin_password_file=file):
+        pass
+    file.write_text("opensesame\n")
+    with Broker(admin_password_file=file) as broker:
+        url = f"amqp://admin:opensesame@127.0.0.1:{broker.port}/%2F"
+        pika.BlockingConnection(pika.URLParameters(url)).close()
+        assert "opensesame" not in repr(replace(broker.server.options))
