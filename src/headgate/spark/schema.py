@@ -230,10 +230,15 @@ def _base(type_: str) -> str:
 
 def _require_type(name: str, type_: str, allowed: Sequence[str]) -> None:
     if _base(type_) not in allowed:
+        if name == "payload" and type_.startswith("struct<"):
+            raise SparkSchemaError(
+                name,
+                f'is bytes; its fields are the column decoded: .option("payload", "json"), decoded {type_}',
+            )
         raise SparkSchemaError(
             name,
-            f"is a part of a message or a typed column and must be {' or '.join(allowed)}, not {type_}; cast it, or give "
-            "the column another name",
+            f"must be {' or '.join(allowed)}, not {type_}, for a column of that name is a part of a message; cast it, or "
+            "give the column another name",
         )
 
 

@@ -86,6 +86,8 @@ def test_the_column_needs_the_option_and_is_not_written():
     for refuse in (reading_columns, writing_columns):
         with pytest.raises(SparkSchemaError, match="a header cannot be struct"):
             refuse(schema)
+    with pytest.raises(SparkSchemaError, match="its fields are the column decoded"):
+        reading_columns(StructType().add("payload", StructType().add("a", "string")))
 
 
 def test_other_formats_and_a_schema_without_a_format_are_refused(tmp_path):
