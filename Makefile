@@ -42,6 +42,7 @@ bench-quick: $(BENCH)/.ready  ## measure with less data and write nothing: some 
 docs: $(READY)  ## write the references of the command line and of the Python API
 	$(BIN)/python -m headgate.cli.reference > docs/reference/cli.md
 	$(BIN)/python tools/api_reference.py
+	$(BIN)/python tools/http_reference.py
 
 site: $(READY)  ## build the documentation as a web site, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -54,10 +54,20 @@ def test_the_reference_of_the_command_line_is_as_make_docs_writes_it():
     assert (ROOT / "docs/reference/cli.md").read_text() == reference()
 
 
-def test_the_reference_of_the_python_api_is_as_make_docs_writes_it():
-    spec = spec_from_file_location("api_reference", ROOT / "tools/api_reference.py")
+def load_tool(name):
+    spec = spec_from_file_location(name, ROOT / f"tools/{name}.py")
     tool = module_from_spec(spec)
     spec.loader.exec_module(tool)
+    return tool
+
+
+def test_the_reference_of_the_http_api_is_as_make_docs_writes_it():
+    text = (ROOT / "docs/reference/http-api.md").read_text()
+    assert load_tool("http_reference").write_reference(text) == text, "run `make docs`"
+
+
+def test_the_reference_of_the_python_api_is_as_make_docs_writes_it():
+    tool = load_tool("api_reference")
     outdated = [path.name for path, text in tool.api_pages().items() if path.read_text() != text]
     assert outdated == [], "run `make docs`"
 

@@ -18,6 +18,7 @@ GUIDES = (
     "docs/how-to/worker.md",
 )
 PAGES = (  # their blocks go on with the names of earlier blocks
+    "docs/how-to/administer-a-broker.md",
     "docs/how-to/broker.md",
     "docs/how-to/filter-a-queue.md",
     "docs/how-to/queues-beside-others.md",
