@@ -626,7 +626,7 @@ def test_a_connection_that_is_lost_in_a_transaction_is_closed_at_once(tmp_path):
     """As when Ctrl-C comes twice, the second time while the first is dealt with."""
     with connect(f"sqlite:///{tmp_path / 'q.db'}") as db:
         db.queue("orders").publish(b"a")
-        engine = db._engine
+        engine = db.engine
         lost = engine._borrow()
         lost._sql("BEGIN IMMEDIATE")
         watched = weakref.ref(lost._connection)
