@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict
 
 from headgate.broker.definition import QueueDefinition, age_seconds, type_name
-from headgate.broker.filter_argument import X_FILTER, read_filter
+from headgate.broker.filter_argument import X_FILTER, ParsedFilter, read_filter
 from headgate.broker.refusals import PreconditionFailed
-from headgate.filters import Filter
 from headgate.message import MAX_NAME_BYTES, UNSTORABLE
 from headgate.streams import Fsync, StreamOptionFields
 
@@ -38,7 +37,7 @@ class StreamSubscription:
     """Where a consumer begins, and what it is sent."""
 
     start: StreamStart = "next"
-    filter: Filter | None = None
+    filter: ParsedFilter | None = None
     values: tuple[str, ...] | None = None  # filter values; None: all messages
     match_unfiltered: bool = False
     exact: bool = False  # else whole chunks that may hold one of the values
@@ -56,18 +55,14 @@ class StreamSubscription:
 
 def read_subscription(where: str, arguments: Mapping[str, Any]) -> StreamSubscription:
     """The subscription that the arguments of a consumer describe; `where` names the queue in a refusal."""
+    wanted = arguments.get(X_FILTER)
     return StreamSubscription(
         start=_read_start(where, arguments.get(OFFSET)),
-        filter=_read_filter(where, arguments.get(X_FILTER)),
+        filter=None if wanted is None else read_filter(wanted, where),
         values=_read_values(arguments.get(VALUES)),
         match_unfiltered=arguments.get(UNFILTERED) is True,
         exact=_read_flag(where, arguments, EXACT),
     )
-
-
-def _read_filter(where: str, value: Any) -> Filter | None:
-    found = None if value is None else read_filter(value, where)
-    return None if found is None else found.tree
 
 
 def _read_start(where: str, value: Any) -> StreamStart:

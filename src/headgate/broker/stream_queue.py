@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.contract import BrokerQueue
 from headgate.broker.definition import QueueDefinition
+from headgate.broker.filter_argument import read_filter
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.refusals import NotImplementedHere, PreconditionFailed
 from headgate.broker.stream_arguments import (
@@ -25,7 +26,7 @@ from headgate.broker.stream_arguments import (
     read_subscription,
     stream_options,
 )
-from headgate.broker.stream_feed import StreamFeed
+from headgate.broker.stream_feed import StreamFeed, StreamFilter
 from headgate.broker.stream_home import StreamHome, log_failure
 from headgate.broker.stream_reader import StreamReader, StreamTail
 from headgate.errors import HeadgateError, StreamClosed, StreamExists
@@ -221,9 +222,30 @@ class StreamQueue(BrokerQueue):
         if not consumer.prefetch:
             raise PreconditionFailed(f"consumer prefetch count is not set for stream {self.where}")
         subscription = read_subscription(self.where, consumer.arguments)
+        reader = StreamReader(self, consumer, self._with_default(subscription))
         self.consumers.append(consumer)
-        self._readers[consumer] = StreamReader(self, consumer, subscription)
+        self._readers[consumer] = reader
+        self._show_filter(reader)
         self._broker.dirty.add(self)
+
+    def set_filter(self, consumer: BrokerConsumer, text: str | None) -> None:
+        """Let a consumer have another filter, or none, from the next message on that it was not sent."""
+        wanted = None if text is None else read_filter(text, f"for {self.where}")
+        reader = self._readers[consumer]
+        changed = replace(reader.subscription, filter=wanted)
+        reader.change_subscription(self._with_default(changed))
+        self._show_filter(reader)
+
+    def _with_default(self, subscription: StreamSubscription) -> StreamSubscription:
+        """The subscription with the filter of the queue, if it has none."""
+        if subscription.filter is not None or self.definition.filter is None:
+            return subscription
+        return replace(subscription, filter=self.definition.filter)
+
+    def _show_filter(self, reader: StreamReader) -> None:
+        """Let the consumer say what its filter is, and what became of messages since then."""
+        wanted = reader.subscription.filter
+        reader.consumer.filter = wanted and StreamFilter(wanted.text, reader.figures)
 
     def tail_of(self, subscription: StreamSubscription) -> StreamTail:
         """Where readers that want the same share what comes, wherever they began."""

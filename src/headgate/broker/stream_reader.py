@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.message import QueueEntry
 from headgate.broker.stream_arguments import StreamStart, StreamSubscription
-from headgate.broker.stream_feed import StreamFeed, StreamPart
+from headgate.broker.stream_feed import StreamFeed, StreamFigures, StreamPart
 
 if TYPE_CHECKING:
     from headgate.broker.stream_queue import StreamQueue
@@ -40,9 +39,25 @@ class StreamReader:
         self._rows = min(MOST_ROWS, max(LEAST_ROWS, 2 * consumer.prefetch))
         self._ready: deque[QueueEntry] = deque()
         self._tail: StreamTail | None = None
+        self._position: int | None = None  # behind what was examined
+        self.figures = StreamFigures()
         # Decided now: what is published from now on comes behind it.
-        self._begin_at(queue.resolve_start(subscription.start))
+        self._start = queue.resolve_start(subscription.start)
+        self._begin_at(self._start)
         self._is_closed = False
+
+    def change_subscription(self, subscription: StreamSubscription) -> None:
+        """Want something else, from the first message on that was not sent and not examined."""
+        position = self._ready[0].position if self._ready else self._position
+        if self._tail is not None:
+            self._tail.remove(self)
+            self._tail = None
+        elif not self._is_reading:
+            self._queue.close_feed(self._feed)
+        self._ready.clear()
+        self.subscription = subscription
+        self._begin_at(self._start if position is None else position)
+        self._read()
 
     def _begin_at(self, start: StreamStart) -> None:
         """Read with a feed of its own."""
@@ -59,13 +74,15 @@ class StreamReader:
             entries = [ready.popleft() for _ in range(count)]
             self._queue.unacked += count
             self._queue.traffic.deliver += count
+            if self.consumer.filter is not None:
+                self.consumer.filter.delivered += count
             self.consumer.deliver(entries)
         self._read()
 
-    def take(self, entries: Sequence[QueueEntry], position: int) -> None:
+    def take(self, part: StreamPart, position: int) -> None:
         """Take what the tail has read from a position on; or leave the tail, and read it again later."""
-        if len(self._ready) + len(entries) <= MOST_SHARED:
-            self._ready.extend(entries)
+        if len(self._ready) + len(part.entries) <= MOST_SHARED:
+            self._note(part)
         elif self._tail is not None:
             self._tail.remove(self)
             self._tail = None
@@ -102,24 +119,30 @@ class StreamReader:
         if len(self._ready) * 2 > self._rows:
             return
         self._is_reading, self._changed = True, False
-        self._queue.home.read(lambda: self._feed.read(self._rows), self._note_read)
+        feed = self._feed
+        self._queue.home.read(lambda: feed.read(self._rows), lambda done: self._note_read(feed, done))  # fmt: skip
 
-    def _note_read(self, done: Future[StreamPart]) -> None:
-        self._is_reading = False
-        if self._is_closed:
-            self._queue.close_feed(self._feed)
+    def _note(self, part: StreamPart) -> None:
+        self._ready.extend(part.entries)
+        self._position = part.position
+        self.figures.add(part)
+
+    def _note_read(self, feed: StreamFeed, done: Future[StreamPart]) -> None:
+        if self._is_closed or feed is not self._feed:  # it wants something else by now
+            self._queue.close_feed(feed)
             return
+        self._is_reading = False
         problem = done.exception()
         if problem is not None:
             self._retry_later(problem)
             return
-        entries, position = done.result()
-        self._ready.extend(entries)
-        self._may_have_more = bool(entries) or self._changed
+        part = done.result()
+        self._note(part)
+        self._may_have_more = bool(part.entries) or self._changed
         if self._may_have_more:
             self._queue.note_work()
         else:
-            self.join(self._queue.tail_of(self.subscription).add(self, self._feed, position))
+            self.join(self._queue.tail_of(self.subscription).add(self, feed, part.position))
 
     def _retry_later(self, problem: BaseException) -> None:
         self._may_have_more = False
@@ -189,13 +212,13 @@ class StreamTail:
             log_retry(self._queue, problem)
             self._queue.call_later(RETRY_S, self.note_change)
         else:
-            entries, position = done.result()
-            before, self._position = self._position, position
+            part = done.result()
+            before, self._position = self._position, part.position
             for member in list(self._members):
-                member.take(entries, before)
+                member.take(part, before)
             if self._waiting:
                 self._add_waiting()
-            if entries or self._changed:
+            if part.entries or self._changed:
                 self.note_change()
             self._queue.note_work()
 

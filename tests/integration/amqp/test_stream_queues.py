@@ -6,13 +6,14 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pika
 import pytest
 from pika.exceptions import (
@@ -64,7 +65,7 @@ def read(channel: Any, count: int, queue: str = "orders", **arguments: Any) -> l
     found: list[Any] = []
     arguments = {name.replace("_", "-"): value for name, value in arguments.items()}
     for method, properties, body in channel.consume(
-        queue, arguments={**FIRST, **arguments}, inactivity_timeout=5
+        queue, arguments={**FIRST, **arguments}, inactivity_timeout=30
     ):
         assert method is not None, f"only {len(found)} messages came"
         channel.basic_ack(method.delivery_tag)
@@ -228,7 +229,7 @@ def test_properties_and_odd_headers_come_back_as_they_were(orders):
 def read_raw(channel: Any, count: int) -> list[Any]:
     found = []
     for method, properties, body in channel.consume(
-        "orders", arguments=FIRST, inactivity_timeout=5
+        "orders", arguments=FIRST, inactivity_timeout=30
     ):
         assert method is not None
         found.append((body, properties))
@@ -495,7 +496,7 @@ for line in sys.stdin:
 
 def test_what_another_process_appends_is_delivered_within_100_ms(orders, tmp_path):
     publish(orders, "first")
-    got = orders.consume("orders", arguments=FIRST, inactivity_timeout=10)
+    got = orders.consume("orders", arguments=FIRST, inactivity_timeout=30)
     assert next(got)[2] == b"first"
     delays = []
     with subprocess.Popen(
@@ -590,3 +591,54 @@ def random_headers(rng: random.Random) -> tuple[dict[str, Any], int]:
     }
     names = [name for name in choices if rng.random() < 0.8]
     return {name: rng.choice(choices[name]) for name in names}, rng.randrange(10)
+
+
+def test_a_filter_is_changed_while_the_consumer_goes_on(kept):
+    with open_channel(kept) as channel, httpx.Client(base_url=kept.http_url, auth=("guest", "guest")) as api:  # fmt: skip
+        channel.queue_declare("orders", durable=True, arguments=STREAM)
+        found: list[int] = []
+        channel.basic_consume(
+            "orders",
+            lambda ch, method, _, body: (
+                found.append(int(body)),
+                ch.basic_ack(method.delivery_tag),
+            ),
+            consumer_tag="c",
+            arguments={**FIRST, "x-filter": "n % 2 = 0"},
+        )
+        publisher = channel.connection.channel()
+        for number in range(100):
+            headers = {"n": number}
+            publisher.basic_publish("", "orders", str(number).encode(), pika.BasicProperties(headers=headers))  # fmt: skip
+        wait_until(channel, lambda: len(found) == 50)
+        shown = api.get("/api/headgate/consumers").json()[0]
+        assert shown["filter"] == "n % 2 = 0"
+        assert shown["filter_statistics"]["delivered"] == 50
+        assert shown["filter_statistics"]["examined"] - shown["filter_statistics"]["skipped"] == 50
+        changed = api.put("/api/headgate/consumers/%2F/orders/c/filter", json={"filter": "n > 105"})
+        assert changed.status_code < 300, changed.text
+        refused = api.put("/api/headgate/consumers/%2F/orders/c/filter", json={"filter": "n >"})
+        assert refused.status_code == 400
+        for number in range(100, 110):
+            publish(channel, str(number), n=number)
+        wait_until(channel, lambda: len(found) == 54)
+        api.put("/api/headgate/consumers/%2F/orders/c/filter", json={"filter": None})
+        publish(channel, "0", n=0)
+        wait_until(channel, lambda: len(found) == 55)
+    assert found == [*range(0, 100, 2), *range(106, 110), 0]
+
+
+def wait_until(channel: Any, is_done: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not is_done() and time.monotonic() < until:
+        channel.connection.process_data_events(0.05)
+
+
+def test_the_filter_of_the_queue_is_that_of_consumers_without_one(kept):
+    with open_channel(kept) as channel:
+        arguments = {**STREAM, "x-filter": "n > 1"}
+        channel.queue_declare("orders", durable=True, arguments=arguments)
+        for number in range(4):
+            publish(channel, str(number), n=number)
+        assert bodies(read(channel, 2)) == ["2", "3"]
+        assert bodies(read(channel, 1, x_filter="n = 0")) == ["0"]
