@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,8 +79,23 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def value_text(value: object) -> str:
-    """An option for a person: several values with commas between them."""
-    return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    """An option for a person: several values with commas between them, times in seconds or days."""
+    match value:
+        case None | () | []:
+            return "-"
+        case tuple() | list():
+            return ", ".join(map(str, value))
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case timedelta():
+            days, rest = divmod(value, timedelta(days=1))
+            return f"{days:,} days" if days and not rest else f"{value.total_seconds():g} s"
+        case Mapping():
+            return "; ".join(f"{name}={value_text(held)}" for name, held in value.items()) or "-"
+        case _:
+            return str(value)
 
 
 def titled(title: str, body: RenderableType, *, indent: int = 0) -> Group:

@@ -204,3 +204,13 @@ def test_verify_finds_a_flipped_byte_and_repair_cuts_it_out(filled, capsys):
     run(["stream", "verify", filled, "--repair"])
     capsys.readouterr()
     assert run(["stream", "verify", filled]) == 0
+
+
+def test_info_shows_options_as_a_person_writes_them(tmp_path, capsys):
+    run(["stream", "create", str(tmp_path / "s"), "--indexed", "site,kind", "--max-age", "7d"])
+    capsys.readouterr()
+    assert run(["stream", "info", str(tmp_path / "s")]) == 0
+    rows = [line.split("\u2502")[1:3] for line in capsys.readouterr().out.splitlines()]
+    shown = {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
+    assert (shown["indexed"], shown["max age"], shown["max bytes"]) == ("site, kind", "7 days", "-")
+    assert (shown["linger"], shown["chunk bytes"]) == ("0.001 s", "1,048,576")
