@@ -59,6 +59,10 @@ def a_path(value: Any) -> Path:
     return value if isinstance(value, Path) else Path(a_text(value))
 
 
+def a_path_or_address(value: Any) -> Path | str:
+    return value if isinstance(value, str) and "://" in value else a_path(value)
+
+
 def a_duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         return value
@@ -155,6 +159,17 @@ class ServerOptions:
     tls_authorities: Path | None = setting(None, optional(a_path), "tls", live=True)
     tls_verify: str = setting("none", one_of("none", "optional", "required"), "tls")
     tls_hosts: tuple[tuple[str, Path, Path], ...] = setting((), some_hosts, "tls", live=True)
+    oauth2_resource_server_id: str | None = setting(
+        None, optional(a_text), "oauth2"
+    )  # None: no tokens
+    oauth2_keys: Path | str | None = setting(None, optional(a_path_or_address), "oauth2")
+    oauth2_scope_prefix: str | None = setting(
+        None, optional(str), "oauth2"
+    )  # None: the id and a dot
+    oauth2_username_claims: tuple[str, ...] = setting(("sub", "client_id"), some_texts, "oauth2")
+    oauth2_issuer: str | None = setting(None, optional(a_text), "oauth2")
+    oauth2_verify_audience: bool = setting(True, a_flag, "oauth2")
+    oauth2_additional_scopes: str | None = setting(None, optional(a_text), "oauth2")
     log_format: str = setting("keyvalue", one_of("text", "keyvalue", "json"), "log")
     log_level: str = setting("info", one_of("debug", "info", "warning", "error"), "log", live=True)
 

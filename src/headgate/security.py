@@ -11,6 +11,7 @@ from typing import Final
 from headgate.broker import ADMINISTRATOR, Broker, User, hash_password, is_loopback
 from headgate.configuration import ServerOptions
 from headgate.errors import SettingsError
+from headgate.oauth2 import OAuth2Tokens, TokenKeys, TokenRules
 
 ADMIN_PASSWORD: Final = "HEADGATE_ADMIN_PASSWORD"  # the name of the variable
 GUEST: Final = "guest"
@@ -78,6 +79,7 @@ def set_up_access(
     """Make the first administrator, and refuse an address from which everybody would know the password of `guest`."""
     password = _read_password(options, environment)
     access = broker.access
+    access.tokens = _read_tokens(options)
     if password:
         if options.admin_user not in access.users:
             access.put_user(User(options.admin_user, hash_password(password), (ADMINISTRATOR,)))
@@ -92,6 +94,24 @@ def set_up_access(
         f"knows. Set {ADMIN_PASSWORD} (or broker.admin_password_file) once: user '{options.admin_user}' is made an "
         "administrator with it, and guest is deleted. Or give guest another password first."
     )
+
+
+def _read_tokens(options: ServerOptions) -> OAuth2Tokens | None:
+    if options.oauth2_resource_server_id is None:
+        return None
+    if options.oauth2_keys is None:
+        raise SettingsError(
+            "oauth2.resource_server_id needs oauth2.keys: a PEM file, or a JWK or JWKS file or address"
+        )
+    rules = TokenRules(
+        resource_server_id=options.oauth2_resource_server_id,
+        scope_prefix=options.oauth2_scope_prefix,
+        username_claims=options.oauth2_username_claims,
+        issuer=options.oauth2_issuer,
+        verify_audience=options.oauth2_verify_audience,
+        additional_scopes=options.oauth2_additional_scopes,
+    )
+    return OAuth2Tokens(rules, TokenKeys(str(options.oauth2_keys)))
 
 
 def _read_password(options: ServerOptions, environment: Mapping[str, str]) -> str:
