@@ -40,6 +40,7 @@ class DelayedMessages:
     def __init__(self, broker: Broker, stored: int) -> None:
         self._broker = broker
         self.count = stored
+        self.published = self.late_ms = 0  # how many were published, and how late all together
         # Above the numbers of earlier runs: no run takes a million of them in a second.
         self._next_number = now_us()
         self._window: list[Delayed] = []
@@ -99,11 +100,13 @@ class DelayedMessages:
             if found.due > now or found[:2] > self._horizon:
                 break
             taken += 1
+            self.late_ms += now - found.due
             self._bytes -= len(found.record)
             self._broker.store.delay(found.due, found.number, None)
             publish_delayed(self._broker, found.record)
         del window[:taken]
         self.count -= taken
+        self.published += taken
 
     def _ask_for_page(self) -> None:
         if self._is_paging or self._horizon == _END:

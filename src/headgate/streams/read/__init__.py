@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headgate.streams.read.start import Start as Start
     from headgate.streams.read.start import parse_start as parse_start
     from headgate.streams.read.start import resolve_start as resolve_start
+    from headgate.streams.read.totals import SCAN_TOTALS as SCAN_TOTALS
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -49,6 +50,7 @@ else:
             "plan": ["ScanStats", "find_parts", "survivors"],
             "query": ["StreamQuery", "make_query"],
             "scan": ["OnCorrupt", "Scan", "sweep_segment"],
+            "totals": ["SCAN_TOTALS"],
             "start": ["OnLost", "Start", "parse_start", "resolve_start"],
         },
     )

@@ -31,6 +31,7 @@ from headgate.streams.read.exclusion import Excluded
 from headgate.streams.read.plain_reader import plain_reader, stored_names
 from headgate.streams.read.plan import ScanStats, Survivor, survivors
 from headgate.streams.read.query import StreamQuery
+from headgate.streams.read.totals import SCAN_TOTALS
 from headgate.streams.segments.gather import RowIndices
 from headgate.streams.segments.pages import PAGE_ROWS
 from headgate.streams.segments.sealed import GatheredChunks, SealedChunk, SealedSegment
@@ -154,16 +155,23 @@ class Scan(Iterator[pa.RecordBatch]):
             yield from self._scan_segment(segment, min(segment.next_offset, self._end))
 
     def _scan_segment(self, segment: Segment, high: int) -> Iterator[pa.RecordBatch]:
-        low = self.position
-        for batch in scan_segment(segment, self._query, low, high, self.stats, self._on_corrupt):
-            self.position = batch.column("offset")[-1].as_py() + 1
-            self.stats.rows_matched += batch.num_rows
-            yield batch
+        low, before = self.position, replace(self.stats)
+        try:
+            for batch in scan_segment(
+                segment, self._query, low, high, self.stats, self._on_corrupt
+            ):
+                self.position = batch.column("offset")[-1].as_py() + 1
+                self.stats.rows_matched += batch.num_rows
+                yield batch
+        finally:
+            SCAN_TOTALS.add(before, self.stats)
         self.position = max(self.position, high)
 
     def _skip_excluded(self, segment: Excluded) -> None:
+        before = replace(self.stats)
         self.stats.chunks_none += segment.chunks
         self.stats.bytes_total += segment.nbytes
+        SCAN_TOTALS.add(before, self.stats)
         self.position = segment.next_offset
 
     def _skip_segment(self, damage: StreamCorrupt) -> None:
@@ -285,7 +293,9 @@ class SegmentScan:
         matches = self._mask(chunk)
         if not survivor.within:
             matches &= self._is_within(chunk)
-        return None if np.count_nonzero(matches) == len(matches) else np.flatnonzero(matches)
+        found = np.count_nonzero(matches)
+        stats.chunks_missed += not found and survivor.pages is None
+        return None if found == len(matches) else np.flatnonzero(matches)
 
     def _is_within(self, chunk: Chunk) -> npt.NDArray[np.bool_]:
         offsets = chunk.offsets()

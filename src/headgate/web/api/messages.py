@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from starlette.responses import Response
+
 from headgate.broker import BrokerQueue, delete_entry, requeue_dead_letter
+from headgate.insights import find_stream
 from headgate.web.api.queues import find_queue
 from headgate.web.api.shapes import JsonObject
 from headgate.web.endpoints import Call, EndpointTable
-from headgate.web.problems import bad_request
+from headgate.web.problems import bad_request, missing, not_authorised
+from headgate.web.subscribe import stream_messages
 
 api = EndpointTable()
 
@@ -21,6 +27,30 @@ def delete_message(call: Call) -> None:
 def requeue_message(call: Call) -> JsonObject:
     """Send the dead letter at a position back to the queue that it died in first."""
     return {"queue": requeue_dead_letter(_readable(call), _position(call))}
+
+
+@api.get("/api/headgate/subscribe", query=("stream", "vhost", "queue", "filter", "from"))
+def subscribe(call: Call) -> Response:
+    """Messages of a stream as events: of a stream queue (`vhost`, `queue`), or of any below the data (`stream`)."""
+    return stream_messages(_stream_path(call), call.query, call.headers)
+
+
+def _stream_path(call: Call) -> Path:
+    if "queue" not in call.query:
+        data: Path | None = call.shared["node"].data
+        if not call.identity.has("monitoring"):
+            raise not_authorised("Not monitoring user")
+        if data is None:
+            raise bad_request("this broker keeps everything in memory, and has no streams")
+        return find_stream(data, call.query.get("stream", ""))
+    vhost, name = call.query.get("vhost", "/"), call.query["queue"]
+    if vhost not in call.broker.vhosts or not call.may_see(vhost):
+        raise missing()
+    call.broker.access.check(call.login, vhost, "read", "queue", name)
+    directory: Path | None = getattr(call.broker.vhosts[vhost].queues.get(name), "directory", None)
+    if directory is None:
+        raise bad_request("only a stream can be subscribed to")
+    return directory
 
 
 def _readable(call: Call) -> BrokerQueue:

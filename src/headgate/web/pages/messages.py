@@ -62,6 +62,7 @@ async def _find(visit: Visit) -> tuple[Place, Sighting]:
     if at is None:
         raise HttpProblem(400, "give the position of a message: at=0")
     if place.kind != "queue":
+        visit.check_stored()
         return place, await run_in_threadpool(_find_stored, visit, place, at)
     queue = visit.find_queue(place.vhost, place.queue_name)
     if not visit.may_read(queue):

@@ -46,7 +46,9 @@ class TriedPlace:
 
 @pages.get("/playground")
 async def show_playground(visit: Visit) -> Response:
-    places = broker_places(visit) + await run_in_threadpool(list_places, visit.site)
+    places = broker_places(visit)
+    if visit.may_see_stored():
+        places += await run_in_threadpool(list_places, visit.site)
     of = visit.ask("of") or (places[0].of if places else "")
     seen = await recent_messages(visit, of, RECENT)
     values = await run_in_threadpool(_try_values, visit, of, seen)
@@ -103,6 +105,7 @@ async def recent_messages(visit: Visit, of: str, limit: int) -> tuple[Sighting, 
         return ()
     place = parse_place(of)
     if place.kind != "queue":
+        visit.check_stored()
         return await run_in_threadpool(_recent_stored, visit.site, place, limit)
     queue = visit.find_queue(place.vhost, place.queue_name)
     if not visit.may_read(queue):

@@ -16,7 +16,7 @@ from headgate.web.problems import HttpProblem
 pages: Final = PageTable()
 
 
-@pages.get("/sql-queues")
+@pages.get("/sql-queues", needs="monitoring")
 def show_queues(visit: Visit) -> Response:
     found = []
     if visit.site.database is not None:
@@ -25,7 +25,7 @@ def show_queues(visit: Visit) -> Response:
     return visit.render("sql_queues.html", queues=found, database=visit.site.database or "")
 
 
-@pages.get("/sql-queue")
+@pages.get("/sql-queue", needs="monitoring")
 def show_queue(visit: Visit) -> Response:
     name, text, since = visit.ask("name"), visit.ask("filter"), visit.ask("since")
     problem = find_problem(text)

@@ -25,14 +25,14 @@ pages: Final = PageTable()
 LONG_S: Final = 20.0  # for reading all chunks that a filter needs
 
 
-@pages.get("/streams")
+@pages.get("/streams", needs="monitoring")
 def show_streams(visit: Visit) -> Response:
     found = list_streams(visit.site.data) if visit.site.data is not None else []
     example = (visit.site.data or Path("data")) / "orders"
     return visit.render("streams.html", streams=found, example=example)
 
 
-@pages.get("/stream")
+@pages.get("/stream", needs="monitoring")
 def show_stream(visit: Visit) -> Response:
     name, text, start = visit.ask("name"), visit.ask("filter"), visit.ask("from")
     path = visit.site.stream_path(name)
@@ -69,7 +69,7 @@ def _read_page(visit: Visit, path: Path, text: str, start: str) -> MessagePage:
     return newest_in_stream(path, text or None, before=visit.ask_number("before"))
 
 
-@pages.get("/fragments/heat")
+@pages.get("/fragments/heat", needs="monitoring")
 def show_heat(visit: Visit) -> Response:
     """The heat strip alone, for a filter that is being typed."""
     name = visit.ask("of").partition(":")[2]

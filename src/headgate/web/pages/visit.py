@@ -22,7 +22,7 @@ from headgate.web.guard import identity_of
 from headgate.web.identity import Identity, Tag
 from headgate.web.pages.rendering import make_environment, query_text
 from headgate.web.pages.site import Site
-from headgate.web.problems import HttpProblem, problem_of
+from headgate.web.problems import HttpProblem, not_authorised, problem_of, problem_response
 
 log: Final = logging.getLogger(__name__)
 
@@ -76,6 +76,16 @@ class Visit:
         if queue is None:
             raise HttpProblem(404, f"there is no queue {name!r} in {vhost!r}; was it deleted?")
         return queue
+
+    def may_see_stored(self) -> bool:
+        """Whether the user may look into streams and databases, which have no permissions of their own."""
+        if self.site.broker is None:
+            return True
+        return self.identity is not None and self.identity.has("monitoring")
+
+    def check_stored(self) -> None:
+        if not self.may_see_stored():
+            raise HttpProblem(403, "streams and queues on SQL need the tag monitoring")
 
     def may_read(self, queue: BrokerQueue) -> bool:
         """Whether the user may look into the messages of a queue."""
@@ -173,6 +183,8 @@ def _admit(visit: Visit, page: PageEntry) -> Response | None:
     if visit.site.broker is None or page.needs is None:
         return None
     if visit.identity is None or not visit.identity.has("management"):
+        if page.path.startswith(("/metrics", "/api/")):
+            return problem_response(page.path, not_authorised("Login failed"))
         target = visit.request.url.path
         if visit.request.url.query:
             target += f"?{visit.request.url.query}"
