@@ -33,6 +33,9 @@ from headgate.web.problems import (
 
 log: Final = logging.getLogger(__name__)
 
+COMMIT_S: Final = 30.0  # how long a change may take to be on disk
+LONG: Final = 500  # rows of a list that are encoded at once, at most
+
 Answer = TypeVar("Answer", bound=Callable[..., Any])
 
 
@@ -243,27 +246,30 @@ class ApiRouter:
     async def _answer(self, endpoint: Endpoint, call: Call) -> Response:
         if endpoint.method in SAFE_METHODS:
             answer = endpoint.answer(call)
-            return make_response(await answer if inspect.isawaitable(answer) else answer)
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if isinstance(answer, list) and len(answer) > LONG:
+                answer = await encode_long(answer)
+            return make_response(answer)
         try:
             answer = endpoint.answer(call)
             if inspect.isawaitable(answer):
                 answer = await answer
+            done = note_commit(self._broker)
         finally:
             self._broker.flush()
-        await committed(self._broker)
+        try:
+            await asyncio.wait_for(done, COMMIT_S)
+        except TimeoutError:
+            raise HttpProblem(503, "done, but not on disk yet: the store cannot commit") from None
         return make_response(answer)
 
 
-async def committed(broker: Broker) -> None:
-    """Wait until everything that was done so far is durable."""
-    done = asyncio.get_running_loop().create_future()
-
-    def finish() -> None:
-        if not done.done():
-            done.set_result(None)
-
-    broker.store.commit(finish)
-    await done
+def note_commit(broker: Broker) -> asyncio.Future[None]:
+    """Make a future that is done when everything that was done so far is durable."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    broker.after_commit(lambda: None if done.done() else done.set_result(None))
+    return done
 
 
 def make_response(answer: Any) -> Response:
@@ -274,6 +280,15 @@ def make_response(answer: Any) -> Response:
         return answer
     data = answer if isinstance(answer, bytes) else encode_json(answer)
     return Response(data, media_type="application/json")
+
+
+async def encode_long(items: list[Any]) -> bytes:
+    """A long list as JSON, made in parts: others have their turn in between."""
+    parts = []
+    for start in range(0, len(items), LONG):
+        parts.append(encode_json(items[start : start + LONG])[1:-1])
+        await asyncio.sleep(0)
+    return b"[%s]" % b",".join(parts)
 
 
 def encode_json(value: Any) -> bytes:

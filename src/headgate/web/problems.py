@@ -21,6 +21,8 @@ WORDS: Final = {
     404: "Object Not Found",
     405: "Method Not Allowed",
     413: "payload_too_large",
+    500: "internal_server_error",
+    503: "service_unavailable",
 }
 
 

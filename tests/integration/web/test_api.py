@@ -336,3 +336,55 @@ def test_what_headgate_adds(http, orders):
     assert http.post("/api/headgate/filters/check", json=body).json()["answer"] is None
     assert http.get("/api/headgate/statistics").json()["total"]["queues"] == 1
     assert http.get("/api/headgate/openapi.json").json()["openapi"] == "3.1.0"
+
+
+def test_a_queue_is_browsed_with_a_filter_and_nothing_is_taken(http, orders):
+    for amount in range(10):
+        publish(http, payload=f"order {amount}", headers={"amount": amount})
+    place = "/api/headgate/queues/%2F/orders/messages"
+    page = http.get(place, params={"filter": "amount > 6", "limit": 2}).json()
+    assert [row["headers"]["amount"] for row in page["items"]] == [9, 8]
+    rest = http.get(place, params={"filter": "amount > 6", "before": page["following"]}).json()
+    assert [row["payload"] for row in rest["items"]] == ["order 7"]
+    assert rest["following"] is None
+    assert http.get(QUEUE).json()["messages_ready"] == 10
+    assert take(http, count=1).json()[0]["redelivered"] is False
+    for query in ("limit=0", "limit=x", "before=-1", "filter=amount%20%3E"):
+        assert http.get(f"{place}?{query}").status_code == 400
+
+
+def test_a_stream_queue_is_browsed_and_listed_with_its_directory(http):
+    stream = "/api/queues/%2F/history"
+    arguments = {"x-queue-type": "stream"}
+    assert http.put(stream, json={"arguments": arguments, "durable": True}).status_code == 201
+    for number in range(5):
+        publish(http, key="history", headers={"n": number})
+    page = http.get("/api/headgate/queues/%2F/history/messages?filter=n%20%3E%202").json()
+    assert [row["headers"]["n"] for row in page["items"]] == [4, 3]
+    [row] = http.get("/api/headgate/streams").json()
+    assert (row["name"], row["messages"]) == ("history", 5)
+    assert row["directory"].endswith("history")
+    assert http.get(stream).json()["type"] == "stream"
+
+
+def test_a_message_is_traced_without_being_published(http, orders):
+    bindings = "/api/bindings/%2F/e/amq.topic/q/orders"
+    http.post(bindings, json={"routing_key": "a.#", "arguments": {"x-filter": "n > 5"}})
+    trace = {"exchange": "amq.topic", "routing_key": "a.b", "headers": {"n": 7}}
+    assert http.post("/api/headgate/trace/%2F", json=trace).json()["queues"] == ["orders"]
+    missed = http.post("/api/headgate/trace/%2F", json={**trace, "headers": {"n": 1}}).json()
+    assert (missed["queues"], missed["unroutable"]) == ([], True)
+    assert "n" in missed["bindings"][0]["why_not"]
+    nowhere = {"exchange": "nowhere"}
+    assert http.post("/api/headgate/trace/%2F", json=nowhere).status_code == 404
+    assert http.get(QUEUE).json()["messages"] == 0
+
+
+def test_a_list_of_many_bindings_comes_whole_and_in_order(http, orders, amqp):
+    channel = amqp.channel()
+    for number in range(1_200):
+        channel.queue_bind("orders", "amq.direct", f"k{number:04}")
+    rows = [row for row in http.get("/api/bindings/%2F").json() if row["source"] == "amq.direct"]
+    assert [row["routing_key"] for row in rows] == [f"k{number:04}" for number in range(1_200)]
+    page = http.get("/api/bindings/%2F?page=2&page_size=500").json()
+    assert (page["item_count"], page["page_count"]) == (500, 3)

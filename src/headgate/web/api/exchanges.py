@@ -22,7 +22,14 @@ from headgate.insights import (
 )
 from headgate.routing import Binding, Exchange
 from headgate.web.api.bodies import boolean, table, text
-from headgate.web.api.listing import QUERY, in_slices, list_rows, pick_columns, read_columns
+from headgate.web.api.listing import (
+    QUERY,
+    in_slices,
+    list_long,
+    list_rows,
+    pick_columns,
+    read_columns,
+)
 from headgate.web.api.shapes import JsonObject, binding_row, exchange_row, properties_key
 from headgate.web.endpoints import Call, EndpointTable
 from headgate.web.problems import bad_request, missing
@@ -77,7 +84,7 @@ def find_exchange(call: Call) -> tuple[VirtualHost, Exchange]:
 async def get_exchanges(call: Call) -> Any:
     """Exchanges, with what was published to them."""
     refresh(call.broker)
-    return list_rows(call, await in_slices(map(exchange_row, list_exchanges(call.vhosts()))))
+    return await list_long(call, await in_slices(map(exchange_row, list_exchanges(call.vhosts()))))
 
 
 @api.get("/api/exchanges/{vhost}/{exchange}", query=("columns",))
@@ -171,7 +178,7 @@ async def get_bindings(call: Call) -> Any:
     rows: list[JsonObject] = []
     for vhost in call.vhosts():
         rows += await in_slices(_rows(vhost, list_bindings(vhost)))
-    return list_rows(call, rows, BINDING_ORDER)
+    return await list_long(call, rows, BINDING_ORDER)
 
 
 @api.get("/api/exchanges/{vhost}/{exchange}/bindings/source", query=("columns",))

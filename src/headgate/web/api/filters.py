@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
-from headgate.broker import BrokerQueue
-from headgate.insights import broker_facts, explain_filter, list_consumers, refresh, vhost_facts
+from headgate.broker import StreamQueue
+from headgate.insights import (
+    Sighting,
+    broker_facts,
+    explain_filter,
+    explain_route,
+    list_consumers,
+    newest_in_broker_queue,
+    newest_in_stream,
+    refresh,
+    vhost_facts,
+)
 from headgate.message import Message
 from headgate.web.api.bodies import table, text
-from headgate.web.api.queues import find_queue, node_of
+from headgate.web.api.queues import encode_payload, find_queue, node_of
 from headgate.web.api.shapes import JsonObject, consumer_row, plain
 from headgate.web.endpoints import Call, EndpointTable
 from headgate.web.problems import HttpProblem, bad_request, missing
@@ -38,7 +49,6 @@ TRACE: Final = {
         "exchange": {"type": "string"},
         "routing_key": {"type": "string"},
         "headers": {"type": "object"},
-        "properties": {"type": "object"},
     },
 }
 NEW_FILTER: Final = {
@@ -47,6 +57,7 @@ NEW_FILTER: Final = {
     "properties": {"filter": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
 }
 MOST_BROWSED: Final = 1_000
+MOST_SHOWN: Final = 100_000  # bytes of a payload
 
 
 @api.post("/api/headgate/filters/explain", body=FILTER)
@@ -108,36 +119,60 @@ def _verb(thing: object, name: str) -> Any:
     return verb
 
 
-@api.get("/api/headgate/queues/{vhost}/{queue}/messages", query=("filter", "after", "limit"))
-def browse(call: Call) -> JsonObject:
-    """Look at messages that match a filter, and take none; `after` is the position to go on from."""
+@api.get("/api/headgate/queues/{vhost}/{queue}/messages", query=("filter", "before", "limit"))
+async def browse(call: Call) -> JsonObject:
+    """Look at messages that match a filter, the newest first, and take none; `before` is the position to go on from."""
     queue = find_queue(call)
     call.broker.access.check(call.login, queue.vhost.name, "read", "queue", queue.name)
-    try:
-        after, limit = int(call.query.get("after", 0)), int(call.query.get("limit", 50))
-    except ValueError as problem:
-        raise bad_request("after and limit are whole numbers") from problem
-    if not (0 <= after < 1 << 62 and 0 < limit <= MOST_BROWSED):
-        raise bad_request(f"after is 0 or more, limit from 1 to {MOST_BROWSED}")
-    return plain(_browsed(queue, call.query.get("filter") or None, after, limit))  # type: ignore[no-any-return]
+    before, limit = _number(call, "before", None), _number(call, "limit", 50)
+    if limit is None or not 0 < limit <= MOST_BROWSED:
+        raise bad_request(f"limit is a whole number from 1 to {MOST_BROWSED}")
+    wanted = call.query.get("filter") or None
+    if isinstance(queue, StreamQueue):
+        look = partial(newest_in_stream, queue.directory, wanted, before=before, limit=limit)
+        page = await asyncio.get_running_loop().run_in_executor(None, look)
+    else:
+        page = newest_in_broker_queue(queue, wanted, before=before, limit=limit)
+    items = [_sighting_row(seen) for seen in page.messages]
+    return {"items": items, "following": page.following, "complete": page.complete}
 
 
-def _browsed(queue: BrokerQueue, wanted: str | None, after: int, limit: int) -> JsonObject:
-    return {"items": _verb(queue, "browse")(wanted, after, limit)}
+def _number(call: Call, name: str, default: int | None) -> int | None:
+    given = call.query.get(name, "")
+    if not given:
+        return default
+    if not given.isascii() or not given.isdigit() or len(given) > 18:
+        raise bad_request(f"{name} is a whole number")
+    return int(given)
+
+
+def _sighting_row(seen: Sighting) -> JsonObject:
+    message = seen.message
+    return {
+        "position": seen.position,
+        "state": seen.state,
+        "deliveries": seen.attempts,
+        "reason": seen.reason,
+        "routing_key": message.topic,
+        "headers": plain(message.headers),
+        "properties": plain(message.properties),
+        "payload_bytes": len(message.payload),
+        **encode_payload(message.payload[:MOST_SHOWN], "auto"),
+    }
 
 
 @api.post("/api/headgate/trace/{vhost}", body=TRACE)
 def trace(call: Call) -> Any:
     """Where a message would go, and for every binding that does not take it, why."""
     vhost, given = call.vhost(), call.document()
-    return plain(
-        _verb(vhost, "trace")(
-            text(given, "exchange"),
-            text(given, "routing_key", ""),
-            table(given, "headers"),
-            table(given, "properties"),
-        )
-    )
+    exchange, key = text(given, "exchange"), text(given, "routing_key", "")
+    headers = table(given, "headers")
+    if vhost.topology.exchange(exchange) is None:
+        raise missing()
+    if exchange == "":
+        queues = [key] if key in vhost.queues else []
+        return {"queues": queues, "unroutable": not queues, "via": [""], "bindings": []}
+    return plain(asdict(explain_route(vhost.topology, exchange, topic=key, headers=headers)))
 
 
 @api.get("/api/headgate/streams")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -86,6 +88,7 @@ QUICK: Final[dict[str, Callable[[BrokerQueue], Any]]] = {
 
 
 @api.get("/api/queues", query=QUERY)
+@api.get("/api/queues/detailed", query=QUERY)
 @api.get("/api/queues/{vhost}", query=QUERY)
 async def list_queues(call: Call) -> Any:
     """Queues, with their messages, consumers and rates."""
@@ -126,7 +129,8 @@ async def _sort_by_rows(call: Call, queues: list[BrokerQueue], total: int) -> An
     """A list that is sorted by what only whole rows have."""
     page, columns = read_page(call.query), read_columns(call.query)
     rows = await in_slices(_row(call, queue) for queue in queues)
-    rows = sort_rows(rows, call.query, ("vhost", "name"))
+    order = partial(sort_rows, rows, call.query, ("vhost", "name"))
+    rows = await asyncio.get_running_loop().run_in_executor(None, order)
     wanted = rows if page is None else page.cut(rows)
     items = [pick_columns(row, columns) for row in wanted]
     return items if page is None else page.describe(total, len(rows), items, len(items))
