@@ -54,7 +54,7 @@ def print_table(*tables: RenderableType) -> None:
 
 
 def _is_too_wide(table: Table, console: Console) -> bool:
-    if not table.show_header:
+    if not table.show_header or not table.row_count:
         return False
     return (
         Measurement.get(console, console.options.update(width=10_000), table).minimum

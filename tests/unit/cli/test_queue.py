@@ -230,6 +230,8 @@ def test_the_outbox_counts_what_waits_for_a_relay(tmp_path, capsys):
 
 def test_a_table_whose_words_would_be_cut_is_printed_row_by_row(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
+    run(["schedule", "ls"])
+    assert "cron" in capsys.readouterr().out
     run(["schedule", "add", "report", "30 4 * * 1-5", "daily", "--queue", "orders"])
     capsys.readouterr()
     run(["schedule", "ls"])
