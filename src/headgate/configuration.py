@@ -85,6 +85,13 @@ def a_number(least: int = 0, most: int = 2**63 - 1) -> Callable[[Any], int]:
     return check
 
 
+def a_share_or_size(value: Any) -> float:
+    """A share of the whole, as 0.6, or a size."""
+    if isinstance(value, float) and 0 < value <= 1:
+        return value
+    return a_size(value)
+
+
 def one_of(*words: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         if value not in words:
@@ -170,6 +177,10 @@ class ServerOptions:
     oauth2_issuer: str | None = setting(None, optional(a_text), "oauth2")
     oauth2_verify_audience: bool = setting(True, a_flag, "oauth2")
     oauth2_additional_scopes: str | None = setting(None, optional(a_text), "oauth2")
+    alarms_memory: float = setting(
+        0.6, a_share_or_size, "alarms", live=True
+    )  # of the machine's; 0: no alarm
+    alarms_disk_free: int = setting(50_000_000, a_size, "alarms", live=True)
     log_format: str = setting("keyvalue", one_of("text", "keyvalue", "json"), "log")
     log_level: str = setting("info", one_of("debug", "info", "warning", "error"), "log", live=True)
 

@@ -65,6 +65,7 @@ class Server:
         try:
             self._apply()
             set_up_access(self.broker, self.options)
+            self.broker.alarms.watch(self.options.data, loop.call_later)
             self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
             await self._listen_for_tls()
             await self._listen_for_http()
@@ -147,6 +148,7 @@ class Server:
         most = self.options.max_connections
         self.broker.sessions.most = -1 if most is None else most
         self.broker.access.loopback_users = frozenset(self.options.loopback_users)
+        self.broker.alarms.limit(self.options.alarms_memory, self.options.alarms_disk_free)
 
     async def stop(self) -> None:
         """Close connections, commit, and let go of the directory."""
@@ -155,6 +157,7 @@ class Server:
         if self._http is not None:
             await self._http.close()
         await self._amqp.close()
+        self.broker.alarms.stop()
         self.broker.statistics.stop()
         self.broker.close()
         self._release()
@@ -171,6 +174,7 @@ class Server:
                 data / STORE_FILE,
                 loop.call_soon_threadsafe,
                 synchronous=self.options.synchronous,  # type: ignore[arg-type]  # checked by the options
+                on_trouble=lambda problem: self.broker.alarms.set("store", problem is not None),
             )
         except BaseException:
             self._lock.release()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish, resolve_publish
+from headgate.amqp.blocking import receive_during_alarm
 from headgate.amqp.channel import Channel
 from headgate.amqp.confirms import confirm_published
 from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
@@ -61,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self.permissions: Permissions
         self.login = Login("")
         self.is_waiting = False  # for a login: what was received stays where it is
+        self.is_blocked = False  # by an alarm: nothing is read from it
         self.frame_max = FRAME_MIN  # until that is negotiated, behind the login
         self.channel_max = 2_047
         self.out: list[bytes] = []
@@ -146,14 +148,15 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, size: int) -> None:
         buffer = self.listener.buffer
         self.received_bytes += size
-        self._receive(bytes(buffer[:size]))
+        handle = receive_during_alarm if self.listener.is_blocking else Connection.receive
+        handle(self, bytes(buffer[:size]))
         if size == len(buffer) and not self.transport.is_closing():
             # There is more to read. The event loop would go on reading it; let others have their turn first.
             self.transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._read_on)
+            asyncio.get_running_loop().call_soon(self.read_on)
 
-    def _read_on(self) -> None:
-        if not self.transport.is_closing() and not self.is_waiting:
+    def read_on(self) -> None:
+        if not (self.transport.is_closing() or self.is_waiting or self.is_blocked):
             self.transport.resume_reading()
 
     def wait(self) -> None:
@@ -164,10 +167,11 @@ class Connection(asyncio.BufferedProtocol):
     def go_on(self) -> None:
         """Handle what the peer sent meanwhile, and read on."""
         self.is_waiting = False
-        self._read_on()
-        self._receive(b"")
+        self.read_on()
+        self.receive(b"")
 
-    def _receive(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
+        """Handle what the peer sent, as far as it is complete."""
         if self._rest:
             data = self._rest + data
         try:
@@ -467,7 +471,7 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
         self._is_closing = True
         self.is_waiting = False
-        self._read_on()
+        self.read_on()
         self._close_later()
 
     def close(self, text: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
+from headgate.amqp.blocking import alarms_changed
 from headgate.amqp.login import CertificateName, Peer, log_in
 from headgate.amqp.methods import HEARTBEAT, PREAMBLE
 from headgate.amqp.permissions import Permissions
@@ -57,9 +58,11 @@ class AmqpListener:
     # What is read of a connection at once, and handled before the next has its turn.
     buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
     unwritten: int = 0  # bytes of deliveries since the last write
+    is_blocking: bool = False  # while there is an alarm
 
     def __post_init__(self) -> None:
         self.timeouts = AckTimeouts(self)
+        self.broker.alarms.on_change.append(lambda: alarms_changed(self))
 
     @property
     def server_properties(self) -> dict[str, Any]:
@@ -275,7 +278,8 @@ class Handshake:
 
     def _beat(self) -> None:
         connection = self._connection
-        if time.monotonic() - self._heard_at > 2 * self._heartbeat:
+        silence = time.monotonic() - self._heard_at
+        if silence > 2 * self._heartbeat and not connection.is_blocked:  # then it is not heard
             connection.transport.abort()
             return
         connection.write(HEARTBEAT)

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any, Final, Protocol
 
 from headgate.broker.access import AccessControl
+from headgate.broker.alarms import Alarms
 from headgate.broker.contract import BrokerQueue
 from headgate.broker.delays import DelayedMessages
 from headgate.broker.lane import AHEAD, LaneCommit, QueueLane
@@ -96,6 +97,7 @@ class Broker:
         self.counts_all_returns = True
         self.consumer_timeout_ms: int | None = None  # of deliveries that are not acknowledged
         self.slice_s, self._slice_ends = SLICE_S, 0.0
+        self.alarms = Alarms()
         self.statistics = Statistics(self)
         self._vhost_settings: StoredTable[str, VhostSettings] = StoredTable(
             store, "vhost", asdict, read_settings

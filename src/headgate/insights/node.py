@@ -10,7 +10,7 @@ import socket
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headgate.broker import Broker
@@ -62,18 +62,16 @@ class NodeFacts:
 
 def node_facts(broker: Broker, options: NodeOptions) -> NodeFacts:
     """Look at this process."""
-    alarms: Any = getattr(broker, "alarms", None)
     active = active_alarms(broker)
     memory = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
-    total = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
     return NodeFacts(
         pid=os.getpid(),
         uptime_ms=max(0, int(time.time() * 1000) - broker.statistics.started_at),
         memory_bytes=memory,
-        memory_limit_bytes=int(getattr(alarms, "memory_limit_bytes", 0) or total * 6 // 10),
+        memory_limit_bytes=broker.alarms.memory_limit_bytes,
         memory_alarm="memory" in active,
         disk_free_bytes=shutil.disk_usage(options.data or "/").free,
-        disk_limit_bytes=int(getattr(alarms, "disk_limit_bytes", 0) or 50_000_000),
+        disk_limit_bytes=broker.alarms.disk_limit_bytes,
         disk_alarm="disk" in active,
         descriptors=len(os.listdir("/proc/self/fd")),
         descriptors_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -84,6 +82,5 @@ def node_facts(broker: Broker, options: NodeOptions) -> NodeFacts:
 
 
 def active_alarms(broker: Broker) -> tuple[str, ...]:
-    """The alarms that block publishers now: `memory`, `disk`."""
-    alarms: Any = getattr(broker, "alarms", None)
-    return tuple(str(name) for name in getattr(alarms, "active", ()))
+    """The alarms that block publishers now: `memory`, `disk`, `store`."""
+    return tuple(broker.alarms.active)

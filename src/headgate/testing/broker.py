@@ -85,7 +85,7 @@ class RunningBroker:
         self._stop = asyncio.Event()
         server = Server(self._options)
         await server.start()
-        self.broker = server.broker
+        self.server, self.broker = server, server.broker
         self.port, self.http_port = server.amqp_port, server.http_port
         self.tls_port, self.server = server.tls_port, server
         self._ready.set()
