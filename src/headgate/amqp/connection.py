@@ -285,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
                         channel.published_message(publish, content)
                         return body_end
         except Refusal as refusal:
-            self._refuse(channel, refusal, PUBLISH_IDS)
+            self.refuse(channel, refusal, PUBLISH_IDS)
             return behind
         except (ConnectionFailed, Malformed):
             self._method_ids = PUBLISH_IDS
@@ -320,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             channel.on_basic_ack(tag, bool(multiple))
         except Refusal as refusal:
-            self._refuse(channel, refusal, _ACK_IDS)
+            self.refuse(channel, refusal, _ACK_IDS)
 
     def _content(self, kind: int, number: int, raw: bytes) -> None:
         """A content frame of a message that did not arrive in one piece."""
@@ -337,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
                 channel.arriving = None
                 channel.published_message(arriving.publish, arriving.content(number))
         except Refusal as refusal:
-            self._refuse(channel, refusal, PUBLISH_IDS)
+            self.refuse(channel, refusal, PUBLISH_IDS)
 
     # ---- methods
 
@@ -397,7 +397,7 @@ class Connection(asyncio.BufferedProtocol):
         except ConnectionRefusal:
             raise
         except Refusal as refusal:
-            self._refuse(channel, refusal, ids)
+            self.refuse(channel, refusal, ids)
 
     def _connection_method(self, name: str, arguments: list[Any]) -> None:
         match name:
@@ -442,7 +442,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- closing
 
-    def _refuse(self, channel: Channel, refusal: Refusal, ids: tuple[int, int]) -> None:
+    def refuse(self, channel: Channel, refusal: Refusal, ids: tuple[int, int]) -> None:
         """Close a channel because of a mistake."""
         if isinstance(refusal, ConnectionRefusal):
             self._method_ids = ids
@@ -453,10 +453,6 @@ class Connection(asyncio.BufferedProtocol):
         channel.close()
         code = reply_code(refusal)
         self.send(channel.number, "channel.close", code, reply_text(code, refusal), *ids)
-
-    def close_channel(self, channel: Channel, refusal: Refusal) -> None:
-        """Close a channel because of something that no method of the client asked for."""
-        self._refuse(channel, refusal, (0, 0))
 
     def fail(self, problem: Exception) -> None:
         """Close the connection because of a mistake."""
@@ -470,7 +466,7 @@ class Connection(asyncio.BufferedProtocol):
         self.send(0, "connection.close", code, reply_text(code, problem), *ids)
         self.flush()
         self._is_closing = True
-        self.is_waiting = False
+        self.is_waiting = self.is_blocked = False
         self.read_on()
         self._close_later()
 

@@ -54,7 +54,9 @@ class AckTimeouts:
                 if channel.unacked:
                     timeout = find_overdue(channel, now, default, shortest_ms)
                     if timeout is not None:
-                        connection.close_channel(channel, PreconditionFailed(_words(channel, timeout)))  # fmt: skip
+                        connection.refuse(
+                            channel, PreconditionFailed(_words(channel, timeout)), (0, 0)
+                        )
                 elif channel.sent_by:
                     channel.sent_by.clear()
         self._listener.broker.flush()
