@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pika
@@ -22,6 +23,16 @@ def set_disk_limit(broker, size: int) -> None:
         broker.broker.alarms.look()
 
     broker.call(change)
+
+
+@contextmanager
+def alarm(broker) -> Iterator[None]:
+    """No disk has as much space as is asked for while the block runs."""
+    set_disk_limit(broker, NEVER)
+    try:
+        yield
+    finally:
+        set_disk_limit(broker, 0)
 
 
 @pytest.fixture
@@ -43,22 +54,21 @@ def test_a_publisher_is_told_and_stopped_and_goes_on_without_a_loss(stored):
         connection.add_on_connection_unblocked_callback(lambda *_: told.append("unblocked"))
         channel = connection.channel()
         channel.queue_declare("q", durable=True)
-        set_disk_limit(stored, NEVER)
-        assert list(stored.call(lambda: stored.broker.alarms.active)) == ["disk"]
-        connection.process_data_events()
-        assert told == []  # it has published nothing
-        persistent = pika.BasicProperties(delivery_mode=2)
-        channel.basic_publish("", "q", b"0", persistent)
-        wait_until(lambda: bool(connection.process_data_events()) or bool(told))
-        assert told == ["low on disk"]
-        for number in range(1, COUNT):  # they stay in the socket
-            channel.basic_publish("", "q", b"%d" % number, persistent)
-        # Who consumes is not stopped, and gets what had arrived.
-        reading = consumer.channel()
-        assert reading.queue_declare("q", passive=True).method.message_count == 1
-        method, _, _ = reading.basic_get("q")
-        reading.basic_nack(method.delivery_tag)
-        set_disk_limit(stored, 0)
+        with alarm(stored):
+            assert list(stored.call(lambda: stored.broker.alarms.active)) == ["disk"]
+            connection.process_data_events()
+            assert told == []  # it has published nothing
+            persistent = pika.BasicProperties(delivery_mode=2)
+            channel.basic_publish("", "q", b"0", persistent)
+            wait_until(lambda: bool(connection.process_data_events()) or bool(told))
+            assert told == ["low on disk"]
+            for number in range(1, COUNT):  # they stay in the socket
+                channel.basic_publish("", "q", b"%d" % number, persistent)
+            # Who consumes is not stopped, and gets what had arrived.
+            reading = consumer.channel()
+            assert reading.queue_declare("q", passive=True).method.message_count == 1
+            method, _, _ = reading.basic_get("q")
+            reading.basic_nack(method.delivery_tag)
         wait_until(lambda: bool(connection.process_data_events()) or told[-1] == "unblocked")
         assert told == ["low on disk", "unblocked"]
         found = []
@@ -77,18 +87,17 @@ def test_a_client_that_does_not_know_alarms_is_stopped_without_a_word(stored):
         channel = connection.channel()
         channel.confirm_delivery()
         channel.queue_declare("q")
-        set_disk_limit(stored, NEVER)
-        done = threading.Event()
+        with alarm(stored):
+            done = threading.Event()
 
-        def publish() -> None:
-            channel.basic_publish("", "q", b"1")  # handled, and then the connection is not read
-            channel.basic_publish("", "q", b"2")
-            done.set()
+            def publish() -> None:
+                channel.basic_publish("", "q", b"1")  # handled, and then the connection is not read
+                channel.basic_publish("", "q", b"2")
+                done.set()
 
-        publisher = threading.Thread(target=publish)
-        publisher.start()
-        assert not done.wait(0.5)
-        set_disk_limit(stored, 0)
+            publisher = threading.Thread(target=publish)
+            publisher.start()
+            assert not done.wait(0.5)
         publisher.join(30)
         assert done.is_set()
         assert told == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import pika
 import pytest
 from pika.exceptions import ConnectionClosedByBroker, ProbableAuthenticationError
@@ -12,17 +10,9 @@ from headgate.amqp.handshake import CAPABILITIES
 from tests.patience import wait_until
 
 
-@pytest.fixture
-def connection(broker):
-    with closing(pika.BlockingConnection(pika.URLParameters(broker.url))) as connection:
-        yield connection
-
-
-@pytest.fixture
-def channel(connection):
-    channel = connection.channel()
+@pytest.fixture(autouse=True)
+def declared(channel):
     channel.queue_declare("q")
-    return channel
 
 
 def test_all_are_announced_and_each_has_a_test(connection):
