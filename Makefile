@@ -10,7 +10,7 @@ TESTS  ?= tests
 SHARED := -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check generate bench bench-quick docs site clean
+.PHONY: help demo test test-full check generate bench bench-quick docs screenshots site clean
 
 help:  ## print the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ docs: $(READY)  ## write the references of the command line and of the Python AP
 	$(BIN)/python -m headgate.cli.reference > docs/reference/cli.md
 	$(BIN)/python tools/api_reference.py
 	$(BIN)/python tools/http_reference.py
+
+screenshots: $(READY)  ## write pictures of every page into build/screenshots, and those of README.md (needs chromium)
+	$(BIN)/python tools/screenshots.py build/screenshots docs/images
 
 site: $(READY)  ## build the documentation as a web site, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
