@@ -33,6 +33,7 @@ from headgate.web.problems import (
 
 log: Final = logging.getLogger(__name__)
 
+BODY_S: Final = 60.0  # how long the body of a request may take
 COMMIT_S: Final = 30.0  # how long a change may take to be on disk
 LONG: Final = 500  # rows of a list that are encoded at once, at most
 
@@ -225,7 +226,7 @@ class ApiRouter:
             dict(_values(endpoint, segments)),
             QueryParams(scope["query_string"]),
             {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
-            await _read_body(receive) if method != "GET" else b"",
+            await read_body(receive) if method != "GET" else b"",
             self._shared,
         )
         return await self._answer(endpoint, call)
@@ -331,7 +332,16 @@ def _admit(endpoint: Endpoint, identity: Identity | None) -> Identity:
     return identity
 
 
-async def _read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """The body of a request, which must not take long."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await _receive_all(receive)
+    except TimeoutError:
+        raise HttpProblem(408, "the body took too long", {"Connection": "close"}) from None
+
+
+async def _receive_all(receive: Receive) -> bytes:
     parts: list[bytes] = []
     while True:
         message = await receive()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from headgate.broker import Broker, Login, LoginRefused
+
+log: Final = logging.getLogger(__name__)
 
 Tag = Literal["management", "policymaker", "monitoring", "administrator"]
 # What a tag allows besides its own: RabbitMQ's rules.
@@ -40,7 +43,8 @@ async def identify(broker: Broker, name: str, password: str, address: str) -> Id
     """Log in with a password, or a token in its place; None if the login is refused."""
     try:
         return Identity(await broker.access.authenticate(name, password, address))
-    except LoginRefused:
+    except LoginRefused as refusal:
+        log.warning("HTTP login refused: %s", refusal, extra={"address": address})
         return None
 
 

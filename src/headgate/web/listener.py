@@ -9,10 +9,25 @@ from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 GRACE_S: Final = 1.0  # how long requests may take to end when the broker stops
 KEEP_ALIVE_S: Final = 75
 BACKLOG: Final = 512
+REQUEST_S: Final = 20.0  # a connection that has not sent the head of a request by then is cut off
+MOST_CONNECTIONS: Final = 2_000
+
+
+class _ImpatientProtocol(H11Protocol):
+    """A connection that must send a request soon: one that sends a letter a minute would hold its place for ever."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        asyncio.get_running_loop().call_later(REQUEST_S, self._cut_off_silent)
+
+    def _cut_off_silent(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
 
 
 class HttpListener:
@@ -21,6 +36,7 @@ class HttpListener:
     def __init__(self, app: ASGIApp) -> None:
         self._config = uvicorn.Config(
             app,
+            http=_ImpatientProtocol,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -29,6 +45,7 @@ class HttpListener:
             proxy_headers=False,
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
+            limit_concurrency=MOST_CONNECTIONS,
         )
         self._server = uvicorn.Server(self._config)
 

@@ -388,3 +388,29 @@ def test_a_list_of_many_bindings_comes_whole_and_in_order(http, orders, amqp):
     assert [row["routing_key"] for row in rows] == [f"k{number:04}" for number in range(1_200)]
     page = http.get("/api/bindings/%2F?page=2&page_size=500").json()
     assert (page["item_count"], page["page_count"]) == (500, 3)
+
+
+def test_the_filter_of_a_consumer_is_changed_while_it_consumes(http, orders, amqp):
+    got = []
+    channel = amqp.channel()
+    channel.basic_consume(
+        "orders",
+        lambda _channel, _method, properties, _body: got.append(properties.headers["n"]),
+        auto_ack=True,
+        consumer_tag="one",
+        arguments={"x-filter": "n > 5"},
+    )
+    for number in (1, 6):
+        publish(http, headers={"n": number})
+    while not got:
+        amqp.process_data_events(time_limit=1)
+    [consumer] = http.get("/api/consumers").json()
+    assert consumer["filter"] == "n > 5"
+    place = "/api/headgate/consumers/%2F/orders/one/filter"
+    assert http.put(place, json={"filter": "n <"}).status_code == 400
+    assert http.put(place, json={}).status_code == 400
+    assert http.put(place, json={"filter": "n = 1"}).status_code == 204
+    while len(got) < 2:
+        amqp.process_data_events(time_limit=1)
+    assert got == [6, 1]
+    assert http.put(place.replace("one", "two"), json={"filter": None}).status_code == 404

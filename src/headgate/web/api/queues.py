@@ -23,6 +23,7 @@ from headgate.web.api.bodies import boolean, integer, optional_integer, table
 from headgate.web.api.encoded_queues import EncodedQueues, frame_page
 from headgate.web.api.listing import (
     QUERY,
+    SLICE,
     in_slices,
     pick_columns,
     read_columns,
@@ -240,7 +241,7 @@ def act_on_queue(call: Call) -> None:
 
 
 @api.post("/api/queues/{vhost}/{queue}/get", body=GET)
-def get_messages(call: Call) -> list[JsonObject]:
+async def get_messages(call: Call) -> list[JsonObject]:
     """Take messages from a queue, and put them back if `ackmode` says so."""
     queue, given = _exclusive_to_none(find_queue(call)), call.document()
     call.broker.access.check(call.login, queue.vhost.name, "read", "queue", queue.name)
@@ -259,16 +260,20 @@ def get_messages(call: Call) -> list[JsonObject]:
         raise bad_request("count and truncate cannot be negative")
     rows, taken = [], []
     for _ in range(min(count, MOST_GOT)):
-        entry = queue.get()
+        entry = None if queue.is_deleted else queue.get()
         if entry is None:
             break
         taken.append(entry)
+        if not len(taken) % SLICE:
+            await asyncio.sleep(0)
         rows.append(message_row(sent_content(entry, queue), entry, len(queue), encoding, truncate))
     _settle(queue, taken, mode)
     return rows
 
 
 def _settle(queue: BrokerQueue, taken: list[QueueEntry], mode: str) -> None:
+    if queue.is_deleted:
+        return
     if mode.endswith("requeue_true"):
         queue.requeue(taken)
     else:

@@ -134,9 +134,6 @@ def exchange_row(facts: ExchangeFacts) -> JsonObject:
         "internal": exchange.internal,
         "arguments": plain(facts.arguments),
         "policy": facts.policy,
-        "user_who_performed_action": "rmq-internal"
-        if exchange.name.startswith("amq.") or not exchange.name
-        else "guest",
     }
     if any(facts.flow.counts.values()):
         row["message_stats"] = stats_of(facts.flow, facts.flow.counts)
