@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from headgate.errors import QueueNotFound, QueueOptionsError
+from headgate.errors import QueueOptionsError
 from headgate.filters import FilterLike
 from headgate.queues import arguments
 from headgate.queues.engine import (
@@ -92,7 +92,5 @@ def set_filter(
 
 
 def _options_of(operations: Operations, name: str) -> Operation[QueueOptions]:
-    try:
-        return (yield from operations.find(name)).options
-    except QueueNotFound:
-        return QueueOptions()
+    info = yield from operations.find_or_none(name)
+    return QueueOptions() if info is None else info.options

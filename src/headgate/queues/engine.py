@@ -359,6 +359,10 @@ class Operations(Protocol):
         """The queue or subscription of that name."""
         ...
 
+    def find_or_none(self, name: str) -> Operation[QueueInfo | None]:
+        """The queue or subscription of that name; None if there is none, without looking for names like it."""
+        ...
+
     def queues(self) -> Operation[list[QueueInfo]]:
         """All queues and subscriptions, by name."""
         ...

@@ -71,6 +71,11 @@ class MemoryOperations(MemoryState):
         return self._find(name).info
 
     @at_once
+    def find_or_none(self, name: str) -> QueueInfo | None:
+        found = self._queues.get(name)
+        return None if found is None else found.info
+
+    @at_once
     def queues(self) -> list[QueueInfo]:
         return [self._queues[name].info for name in sorted(self._queues)]
 

@@ -72,7 +72,11 @@ class SqlOperations:
     ) -> None:
         self.dialect, self.catalog = dialect, catalog
         self.planner, self.scan_memory = planner, scan_memory
-        self.find, self.queues = catalog.find, catalog.queues
+        self.find, self.find_or_none, self.queues = (
+            catalog.find,
+            catalog.find_or_none,
+            catalog.queues,
+        )
         self.last_known = catalog.last_known
         self.declare, self.delete = declarations.declare, declarations.delete
         self.pause = declarations.pause

@@ -633,3 +633,12 @@ def test_a_connection_that_is_lost_in_a_transaction_is_closed_at_once(tmp_path):
         del lost
         assert watched() is None
         db.queue("orders").publish(b"b")
+
+
+def test_a_new_queue_is_not_compared_with_the_names_of_all_others(db, monkeypatch):
+    def nearest(*args: object) -> str:
+        raise AssertionError("a message that nobody reads")
+
+    monkeypatch.setattr("headgate.queues.sql.catalog.nearest", nearest)
+    db.queue("new")
+    db.subscription("new subscription", "TRUE", filter_headers=["a"])
