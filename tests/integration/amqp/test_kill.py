@@ -7,12 +7,16 @@ import random
 import subprocess
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
+from tests.patience import wait_until
 from tests.served import Served
 
+TRANSACTION = 5  # messages
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 GONE = (AMQPError, OSError, AssertionError, IndexError)  # what pika raises when its peer vanishes
 
@@ -46,6 +50,63 @@ def publish_until(stop: threading.Event, served: Served, ledger: Ledger) -> None
                         ledger.confirmed.add(number)
         except GONE:
             continue
+
+
+def publish_delayed_until(stop: threading.Event, served: Served, confirmed: set[int]) -> None:
+    """Publish what is held back for a while, with confirms."""
+    rng = random.Random(7)
+
+    def publish(channel: BlockingChannel, number: int) -> None:
+        headers = {"x-delay": rng.randrange(20, 2_000)}
+        properties = pika.BasicProperties(delivery_mode=2, headers=headers)
+        channel.basic_publish("later", "", b"%d" % number, properties)
+
+    publish_each_until(stop, served, confirmed, publish)
+
+
+def publish_expiring_until(stop: threading.Event, served: Served, confirmed: set[int]) -> None:
+    """Publish what becomes a dead letter when its time is over, with confirms."""
+
+    def publish(channel: BlockingChannel, number: int) -> None:
+        properties = pika.BasicProperties(delivery_mode=2, expiration=str(number % 700))
+        channel.basic_publish("", "short", b"%d" % number, properties)
+
+    publish_each_until(stop, served, confirmed, publish)
+
+
+def publish_each_until(
+    stop: threading.Event,
+    served: Served,
+    confirmed: set[int],
+    publish: Callable[[BlockingChannel, int], None],
+) -> None:
+    number = 0
+    while not stop.is_set():
+        with contextlib.suppress(*GONE), served.connect() as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            while not stop.is_set():
+                number += 1
+                publish(channel, number)
+                confirmed.add(number)
+
+
+def publish_in_transactions_until(
+    stop: threading.Event, served: Served, confirmed: set[int]
+) -> None:
+    """Publish five messages in each transaction; what is committed is confirmed."""
+    number = 0
+    while not stop.is_set():
+        with contextlib.suppress(*GONE), served.connect() as connection:
+            channel = connection.channel()
+            channel.tx_select()
+            while not stop.is_set():
+                number += TRANSACTION
+                batch = range(number, number + TRANSACTION)
+                for one in batch:
+                    channel.basic_publish("", "batch", b"%d" % one, PERSISTENT)
+                channel.tx_commit()
+                confirmed |= set(batch)
 
 
 def consume_until(stop: threading.Event, served: Served, ledger: Ledger) -> None:
@@ -88,6 +149,16 @@ def declare(served: Served) -> None:
         channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
         for queue in ("orders", "copy", "log"):
             channel.queue_bind(queue, "amq.topic", "orders.#")
+
+
+def declare_more(served: Served) -> None:
+    with served.connect() as connection:
+        channel = connection.channel()
+        for queue in ("batch", "due", "expired"):
+            channel.queue_declare(queue, durable=True)
+        channel.queue_declare("short", durable=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "expired"})  # fmt: skip
+        channel.exchange_declare("later", "x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"})  # fmt: skip
+        channel.queue_bind("due", "later")
 
 
 def read_all(served: Served, queue: str) -> list[int]:
@@ -149,3 +220,39 @@ def test_what_was_confirmed_is_there_after_every_kill(served, full, seed):
     assert ledger.not_flagged == []
     with contextlib.suppress(subprocess.TimeoutExpired):
         assert served.stop() == 0
+
+
+def test_transactions_delays_and_expiry_survive_every_kill(served, full, seed):
+    declare_more(served)
+    rng, stop = random.Random(seed), threading.Event()
+    confirmed: dict[str, set[int]] = {"batch": set(), "due": set(), "expired": set()}
+    ways = (publish_in_transactions_until, publish_delayed_until, publish_expiring_until)
+    threads = [
+        threading.Thread(target=way, args=(stop, served, numbers))
+        for way, numbers in zip(ways, confirmed.values(), strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    waiting = threading.Event()
+    try:
+        for _ in range(30 if full else 4):
+            waiting.wait(rng.uniform(0.3, 1.2))
+            served.kill()
+            served.start()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    found: dict[str, list[int]] = {queue: [] for queue in confirmed}
+
+    def is_all_there() -> bool:
+        for queue, numbers in found.items():
+            numbers += read_all(served, queue)
+        return all(confirmed[queue] <= set(numbers) for queue, numbers in found.items())
+
+    wait_until(is_all_there)  # delays and times to live are over after two seconds
+    for queue, numbers in found.items():
+        assert confirmed[queue]
+        assert len(numbers) == len(set(numbers)), queue  # nothing is there twice
+    batches = Counter(number // TRANSACTION for number in found["batch"])
+    assert set(batches.values()) == {TRANSACTION}  # a transaction is there whole, or not at all
