@@ -95,6 +95,8 @@ def fill_streams(root: Path, rng: random.Random) -> None:
         for part, regions in enumerate((["US"], ["EU", "US"], ["US", "APAC"], ["EU", "US"])):
             with stream.producer() as producer:
                 for i, fields in enumerate(orders(rng, 9000, regions)):
+                    if part == 3 and i // 400 % 4:  # Europe orders in bursts
+                        fields["headers"]["region"] = "US"  # type: ignore[index]
                     at = began + (part * 9000 + i) * 500_000
                     producer.publish(fields.pop("payload"), timestamp=at, **fields)  # type: ignore[arg-type]
             if part < 3:

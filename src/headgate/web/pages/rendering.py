@@ -48,6 +48,7 @@ def make_environment() -> Environment:
         "span": span_text,
         "urlencode_all": path_part,
         "value": value_text,
+        "without_deaths": without_deaths,
     }
     return environment
 
@@ -125,6 +126,12 @@ def query_text(values: Mapping[str, Any]) -> str:
     """The query of a link; what is empty is left out."""
     given = {name: value for name, value in values.items() if value not in (None, "")}
     return "?" + urlencode(given) if given else ""
+
+
+def without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Headers without the history of a dead letter, which its reason sums up."""
+    history = ("x-death", "x-first-death-", "x-last-death-")
+    return {name: value for name, value in headers.items() if not name.startswith(history)}
 
 
 def path_part(text: str) -> str:
