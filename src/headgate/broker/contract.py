@@ -13,6 +13,7 @@ from headgate.broker.traffic import QueueTraffic
 
 if TYPE_CHECKING:
     from headgate.broker.lane import QueueLane
+    from headgate.broker.selective import SelectiveDelivery
     from headgate.broker.vhost import VirtualHost
 
 
@@ -39,7 +40,26 @@ class BrokerQueue(ABC):
         self.unacked = 0
         self.ready_bytes = 0
         self.traffic = QueueTraffic()
+        self.selection: SelectiveDelivery | None = None  # while filters of consumers decide
         self.first_lane = 0  # of the store; 0: it stores no rows there
+
+    @property
+    def unmatched(self) -> int:
+        """How many ready messages no current consumer wants."""
+        return 0 if self.selection is None else self.selection.unmatched.count()
+
+    @property
+    def unmatched_since(self) -> int | None:
+        """Since when the oldest of them waits for a consumer that wants it, in milliseconds; None if there is none."""
+        return None if self.selection is None else self.selection.unmatched.since()
+
+    def browse(
+        self, filter_text: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[QueueEntry]:
+        """Ready entries behind a position that a filter matches, in order; nothing is taken."""
+        from headgate.broker.inspection import browse_entries
+
+        return browse_entries(self, filter_text, after, limit)
 
     @property
     def published(self) -> int:

@@ -16,6 +16,7 @@ from headgate.broker.policy_keys import merge_arguments
 from headgate.broker.refusals import PreconditionFailed
 
 QueueType: TypeAlias = OneOf["classic", "quorum", "stream"]
+UnmatchedPolicy: TypeAlias = OneOf["keep", "dead-letter", "drop"]
 OverflowPolicy: TypeAlias = OneOf["drop-head", "reject-publish", "reject-publish-dlx"]
 ArgumentCheck: TypeAlias = Callable[
     [Any], str | None
@@ -24,6 +25,7 @@ ArgumentCheck: TypeAlias = Callable[
 MAX_TIMER_MS: Final = 315_360_000_000  # ten years
 DELIVERY_LIMIT: Final = 20  # of quorum queues
 QUORUM_HIGH: Final = 4  # priorities above this one are high in a quorum queue
+UNMATCHED: Final = ("keep", "dead-letter", "drop")
 OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 MAX_SEGMENT_BYTES: Final = 3_000_000_000
@@ -67,6 +69,8 @@ class QueueDefinition:
     filter_size: int | None = None
     indexed: tuple[str, ...] = ()  # headers by which filters skip chunks of a stream
     filter: ParsedFilter | None = None  # of consumers that have none, and of gets
+    unmatched: UnmatchedPolicy = "keep"  # what becomes of messages that no consumer wants
+    unmatched_after: int = 0  # milliseconds
 
     @property
     def lanes(self) -> int:
@@ -316,6 +320,8 @@ ARGUMENTS: Final[dict[str, Argument]] = {
     "x-max-in-memory-length": Argument(_not_negative, _QUORUM),
     "x-max-in-memory-bytes": Argument(_not_negative, _QUORUM),
     X_FILTER: Argument(_filter),
+    "x-unmatched": Argument(_one_of(*UNMATCHED, reason="\"unknown policy '{}'\""), _BOTH),
+    "x-unmatched-after": Argument(_timer, _BOTH),
     "x-max-age": Argument(_max_age, _STREAM),
     "x-stream-max-segment-size-bytes": Argument(_segment_bytes, _STREAM),
     "x-stream-filter-size-bytes": Argument(_filter_size, _STREAM),
@@ -365,6 +371,8 @@ def _effective(kind: QueueType, arguments: Mapping[str, Any]) -> QueueDefinition
         filter_size=get("x-stream-filter-size-bytes"),
         indexed=tuple(get("x-stream-indexed", ())),
         filter=read_filter(get(X_FILTER, ""), ""),
+        unmatched=get("x-unmatched", "keep"),
+        unmatched_after=get("x-unmatched-after", 0),
     )
 
 

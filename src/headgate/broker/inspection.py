@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headgate.broker.dead_letters import DEATHS
+from headgate.broker.filter_argument import read_filter
 from headgate.broker.message import HOLE, BrokerMessage, QueueEntry
 from headgate.broker.refusals import PreconditionFailed
+from headgate.filters import compile_filter
 
 if TYPE_CHECKING:
     from headgate.broker.contract import BrokerQueue
     from headgate.broker.lane import QueueLane
 
+LOOKED_AT: Final = 1_000  # entries, for each one that a browser asks for
 WINDOW: Final = 64  # positions that are read from the store at once
 _DEATH_HEADERS: Final = (
     DEATHS,
@@ -48,6 +52,41 @@ def _latest_of(lane: QueueLane, before: int | None) -> Iterator[QueueEntry]:
         for entry in part:
             if entry.place != HOLE and (before is None or entry.position < before):
                 yield entry
+
+
+def browse_entries(
+    queue: BrokerQueue, text: str | None = None, after: int = 0, limit: int = 100
+) -> list[QueueEntry]:
+    """Ready entries behind a position that a filter matches, in the order of positions; nothing is taken.
+
+    At most so many are returned, and so many thousand are looked at: go on behind the last one.
+    """
+    wish = None if text is None else read_filter(text, f"to browse queue '{queue.name}'")
+    test = None if wish is None else compile_filter(wish.tree)
+    lanes = [_ready_behind(lane, after) for lane in queue.lanes]
+    found: list[QueueEntry] = []
+    for entry in islice(merge(*lanes), limit * LOOKED_AT):
+        if test is None or test(entry.message.seen_by_filters()):
+            found.append(entry)
+            if len(found) == limit:
+                break
+    return found
+
+
+def _ready_behind(lane: QueueLane, after: int) -> Iterator[QueueEntry]:
+    """The ready entries of a lane behind a position, in order; those in the store are read in pages."""
+    returned = sorted(e for e in lane.returned if e.position > after and e.place != HOLE)
+    yield from merge(returned, _in_order(lane, after))
+
+
+def _in_order(lane: QueueLane, after: int) -> Iterator[QueueEntry]:
+    for entry in lane.head:
+        if entry.position > after and entry.place != HOLE:
+            yield entry
+    yield from lane.read_on(after)
+    for entry in lane.tail:
+        if entry.position > after and entry.place != HOLE:
+            yield entry
 
 
 def find_entry(queue: BrokerQueue, position: int) -> QueueEntry:

@@ -301,6 +301,18 @@ class QueueLane:
                     yield read_entry(row, self.priority, self._decode)
             end = start
 
+    def read_on(self, after: int) -> Iterator[QueueEntry]:
+        """Yield the entries behind a position that are only in the store, in order, and leave them there."""
+        after = max(after, self.gap_after)
+        while self.gap and after < self.gap_last:
+            rows = self._store.page(self.number, after, PAGE_ROWS, PAGE_BYTES)
+            if not rows:
+                return
+            for row in rows:
+                after = row.position
+                if self.in_gap(after):
+                    yield read_entry(row, self.priority, self._decode)
+
     def take_out(self, entry: QueueEntry) -> None:
         """Remove an entry from wherever it is; the store still has it."""
         if self.in_gap(entry.position):

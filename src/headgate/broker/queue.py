@@ -14,7 +14,6 @@ from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.records import make_record
 from headgate.broker.refusals import AccessRefused
 from headgate.broker.returns import QuorumReturns
-from headgate.broker.selective import SelectiveDelivery
 from headgate.broker.unused import UnusedWatch
 from headgate.store import LaneFacts
 
@@ -57,7 +56,6 @@ class ClassicQueue(BrokerQueue):
         self.waiting = 0  # came back, and wait for their next delivery
         self._expiry_armed: int | None = None
         self._watch = UnusedWatch(self)
-        self.selection: SelectiveDelivery | None = None  # while there are filters
         self._filtering = QueueFiltering(self)
         self._returns = QuorumReturns(self)
         self.redefine(definition)
@@ -158,6 +156,8 @@ class ClassicQueue(BrokerQueue):
     def drain(self) -> None:
         """Give ready entries to the consumers that have room for them."""
         if not self.consumers:
+            if self.selection is not None:
+                self.selection.unmatched.update(is_selective=False)
             return
         if self._expiry_armed is not None:
             self.drop_expired()
@@ -473,6 +473,10 @@ class ClassicQueue(BrokerQueue):
         """Make a dead letter of an entry that is out of the lanes, and delete it."""
         if self.definition.dead_letter_exchange is not None:
             self.vhost.dead_letter(self, entry.message, reason)
+        self.drop(entry)
+
+    def drop(self, entry: QueueEntry) -> None:
+        """Delete an entry that is out of the lanes."""
         if entry.stored:
             self._delete(entry)
 

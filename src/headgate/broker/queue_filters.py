@@ -234,6 +234,11 @@ class QueueFilters:
         """The position up to which the matches of a filter may be delivered: it has examined everything before."""
         return filter.group.limit(lane.priority)
 
+    def examined_by_all(self, lane: QueueLane) -> int:
+        """The position up to which every filter has examined a lane."""
+        known = [group.cursor(lane) for group in self._behind]
+        return min((_interest(lane).evaluated, *known))
+
     def examine(self) -> None:
         """Examine what is new, and go on with what filters have not examined yet, until the slice of time is over."""
         ends = self._broker.end_of_slice()
@@ -323,10 +328,7 @@ class QueueFilters:
         for group in groups:
             if group not in self._behind or group.is_held:
                 continue
-            began = perf_counter()
-            in_time = self._advance(group, ends)
-            group.took(began)
-            if not in_time:
+            if not self._advance(group, ends):
                 return False
         return True
 
@@ -334,7 +336,9 @@ class QueueFilters:
         """Let a group examine up to where the next one is, and join that; False if there was no time for that."""
         for lane in self.queue.lanes:
             while group.cursor(lane) < (limit := self._next_limit(group, lane)):
+                began = perf_counter()
                 self._examine_rows(group, lane, limit, ends)
+                group.took(began)
                 if group.is_held:
                     return True
                 if perf_counter() >= ends:

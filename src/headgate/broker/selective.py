@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.broker.consumer import BrokerConsumer, ConsumerFilter
 from headgate.broker.queue_filters import QueueFilter, QueueFilters
+from headgate.broker.unmatched import UnmatchedMessages
 from headgate.filters import Filter
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class SelectiveDelivery:
         self._queue = queue
         self._broker = queue.vhost.broker
         self.filters = QueueFilters(queue)
+        self.unmatched = UnmatchedMessages(queue, self.filters)
         self._plain: list[BrokerConsumer] = []  # consumers without a filter
         self._by_filter: dict[QueueFilter, list[BrokerConsumer]] = {}
         self._turn = 0
@@ -68,6 +70,7 @@ class SelectiveDelivery:
         """Give ready entries to the consumers that want them and have room for them."""
         self.filters.examine()
         self._deliver()
+        self.unmatched.update(is_selective=bool(self._by_filter) and not self._plain)
         if self.filters.can_go_on:
             self._broker.dirty.add(self._queue)
 

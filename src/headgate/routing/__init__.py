@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headgate.routing.demand import demand_of as demand_of
     from headgate.routing.explain import Explained as Explained
     from headgate.routing.explain import Reason as Reason
+    from headgate.routing.explain import failing_term as failing_term
     from headgate.routing.topology import Topology as Topology
     from headgate.routing.values import Envelope as Envelope
 else:
@@ -56,7 +57,7 @@ else:
                 "to_toml",
             ],
             "demand": ["demand_of"],
-            "explain": ["Explained", "Reason"],
+            "explain": ["Explained", "Reason", "failing_term"],
             "topology": ["Topology"],
             "values": ["Envelope"],
         },

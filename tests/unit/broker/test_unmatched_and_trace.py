@@ -1,0 +1,186 @@
+"""Messages that no consumer wants, looking with a filter, and the way of a message told before it is published."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from headgate.amqp import AmqpCodec
+from headgate.amqp.content import make_content
+from headgate.amqp.properties import encode_properties
+from headgate.broker import Broker, BrokerConsumer, BrokerQueue, NotFound, QueueEntry
+from headgate.store import InMemoryStore
+
+
+class Taker(BrokerConsumer):
+    """A consumer that takes everything it wants."""
+
+    def __init__(self, queue: BrokerQueue, text: str | None) -> None:
+        super().__init__(f"taker of {text}", queue, no_ack=False, exclusive=False, priority=0)
+        self.filter_text, self.got = text, []
+
+    def room(self) -> int:
+        return 100
+
+    def deliver(self, entries: Sequence[QueueEntry]) -> None:
+        self.got += [entry.message.parts()[1] for entry in entries]
+
+    def cancelled(self) -> None:
+        pass
+
+
+class Desk:
+    """A broker in memory, and a clock that the test moves."""
+
+    def __init__(self, bound: int = 1_000) -> None:
+        self.now, self.timers = 1_000_000, []
+        store = InMemoryStore(lambda call: call())
+        self.broker = Broker(
+            store, AmqpCodec(), self._call_later, now_ms=lambda: self.now, bound=bound
+        )
+        self.broker.slice_s = 60.0
+        self.vhost = self.broker.vhosts["/"]
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self.timers, (self.now + seconds * 1000, id(call), call))
+
+    def declare(self, **arguments: Any) -> BrokerQueue:
+        given = {name.replace("_", "-"): value for name, value in arguments.items()}
+        return self.vhost.declare_queue("q", arguments=given)
+
+    def publish(self, body: bytes, **headers: Any) -> None:
+        content = make_content(b"\x00\x01q", encode_properties({"headers": headers}), body)
+        self.vhost.queues["q"].publish(content)
+        self.broker.flush()
+
+    def consume(self, queue: BrokerQueue, text: str | None) -> Taker:
+        taker = Taker(queue, text)
+        queue.add_consumer(taker)
+        self.broker.flush()
+        return taker
+
+    def wait(self, ms: int) -> None:
+        self.now += ms
+        while self.timers and self.timers[0][0] <= self.now:
+            heapq.heappop(self.timers)[2]()
+        self.broker.flush()
+
+
+@pytest.fixture(params=[1_000, 4], ids=["in memory", "mostly on disk"])
+def desk(request: pytest.FixtureRequest) -> Desk:
+    return Desk(request.param)
+
+
+def bodies(entries: Sequence[QueueEntry]) -> list[bytes]:
+    return [entry.message.parts()[1] for entry in entries]
+
+
+def fill(desk: Desk, count: int = 20) -> None:
+    for number in range(count):
+        desk.publish(b"%d" % number, n=number % 4)
+
+
+def test_messages_that_no_consumer_wants_are_counted_and_it_is_known_since_when(desk):
+    queue = desk.declare()
+    fill(desk)
+    assert (queue.unmatched, queue.unmatched_since) == (0, None)
+    first = desk.consume(queue, "n = 1")
+    assert len(first.got) == 5
+    assert (queue.unmatched, queue.unmatched_since) == (15, 1_000_000)
+    desk.wait(5_000)
+    desk.consume(queue, "n = 2")
+    desk.publish(b"late", n=7)
+    assert (queue.unmatched, queue.unmatched_since) == (11, 1_000_000)
+    everything = desk.consume(queue, None)
+    assert len(everything.got) == 11
+    assert (queue.unmatched, queue.unmatched_since) == (0, None)
+
+
+@pytest.mark.parametrize("policy", ["keep", "dead-letter", "drop"])
+def test_what_nobody_wants_is_kept_or_dropped_or_becomes_a_dead_letter_after_its_time(desk, policy):
+    dead = desk.vhost.declare_queue("dead")
+    queue = desk.declare(x_unmatched=policy, x_unmatched_after=10_000, x_dead_letter_exchange="", x_dead_letter_routing_key="dead")  # fmt: skip
+    fill(desk)
+    taker = desk.consume(queue, "n = 1")
+    desk.wait(6_000)
+    desk.publish(b"young", n=9)
+    assert len(queue) == 16
+    desk.wait(5_000)
+    assert len(queue) == (16 if policy == "keep" else 1)
+    assert len(dead) == (15 if policy == "dead-letter" else 0)
+    desk.wait(6_000)
+    assert len(queue) == (16 if policy == "keep" else 0)
+    desk.publish(b"wanted", n=1)
+    assert taker.got[-1] == b"wanted"
+    if policy == "dead-letter":
+        assert dead.get().message.headers["x-death"][0]["reason"] == "unmatched"
+
+
+def test_nothing_is_unmatched_while_there_is_no_consumer(desk):
+    queue = desk.declare(x_unmatched="drop")
+    fill(desk)
+    taker = Taker(queue, "n = 1")
+    desk.wait(60_000)
+    assert len(queue) == 20
+    queue.add_consumer(taker)
+    desk.broker.flush()
+    queue.remove_consumer(taker)
+    desk.wait(60_000)
+    assert len(queue) == 15
+
+
+def test_a_filter_is_changed_in_place_and_its_numbers_are_known(desk):
+    queue = desk.declare()
+    fill(desk)
+    taker = desk.consume(queue, "n = 1")
+    assert taker.filter.text == "n = 1"
+    assert (taker.filter.examined, taker.filter.delivered, taker.filter.skipped) == (20, 5, 15)
+    assert taker.filter.seconds > 0
+    queue.set_filter(taker, "n = 2")
+    desk.broker.flush()
+    assert len(taker.got) == len(set(taker.got)) == 10
+    queue.set_filter(taker, None)
+    desk.broker.flush()
+    assert sorted(map(int, taker.got)) == list(range(20))
+    assert taker.filter is None
+
+
+def test_browsing_takes_nothing_and_goes_on_behind_the_last(desk):
+    queue = desk.declare()
+    fill(desk)
+    desk.consume(queue, "n = 3")
+    assert bodies(queue.browse("n = 1", limit=3)) == [b"1", b"5", b"9"]
+    assert bodies(queue.browse("n = 1", after=10)) == [b"13", b"17"]
+    assert len(queue.browse()) == len(queue) == 15
+    assert queue.browse("n = 3") == []
+
+
+def test_a_trace_says_who_receives_a_message_and_for_others_why_not(desk):
+    queue = desk.declare()
+    desk.vhost.declare_queue("large")
+    desk.vhost.bind("amq.topic", "q", "orders.#", {})
+    desk.vhost.bind("amq.topic", "large", "orders.#", {"x-filter": "amount > 100"})
+    desk.vhost.bind("amq.topic", "large", "bills.#", {})
+    desk.consume(queue, "region = 'EU'")
+    desk.consume(queue, "region = 'US'")
+    desk.consume(queue, None)
+    trace = desk.vhost.trace("amq.topic", "orders.new", {"region": "EU", "amount": 7}, {"priority": 3})  # fmt: skip
+    assert trace.is_routed
+    assert [found.name for found in trace.queues] == ["q"]
+    failed = [binding.why_not for binding in trace.bindings if not binding.matched]
+    assert failed == [
+        "amount > 100 is FALSE: amount is 7",
+        "the topic 'orders.new' does not match 'bills.#'",
+    ]
+    assert [(one.filter, one.matched) for one in trace.queues[0].consumers] == [
+        ("region = 'EU'", True),
+        ("region = 'US'", False),
+        (None, True),
+    ]
+    assert "region is 'EU'" in trace.queues[0].consumers[1].why_not
+    assert len(queue) == 0
+    with pytest.raises(NotFound):
+        desk.vhost.trace("nowhere", "")
