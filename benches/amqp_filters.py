@@ -6,10 +6,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from amqp import Served, served
+from amqp import Served, in_process, publish, served
 from amqp_client import Client, connected, encode_publish
-from figures import CPU_RATE, RATE, Recorder, at_least
+from figures import CPU_RATE, RATE, Recorder, at_least, at_most
 from reports import options, recorded
+
+from headgate.amqp.methods import method_frame
 
 RABBITMQ_EXAMINED = 38_000  # messages a second that RabbitMQ 4.1 examines for a filter, at best
 REGIONS = 100  # one of them is wanted
@@ -70,11 +72,138 @@ def _take(client: Client, count: int) -> None:
             client.acknowledge(number)
 
 
+def bench_backlog(bench: Recorder, place: Path, quick: bool) -> None:
+    bench.part("A classic queue: a filter behind messages that it does not match")
+    count, front = (20_000, 100_000) if quick else (200_000, 1_000_000)
+    for durable in (False, True):
+        name = "durable" if durable else "transient"
+        unwanted = encode_publish("q", durable=durable, headers={"region": "US", "n": 1})
+        message = encode_publish("q", durable=durable, headers={"region": "EU", "n": 1})
+        with served(place / name if durable else None) as broker:
+            with connected(broker.port) as client:
+                client.declare("q", durable)
+            empty = _flow(broker, count, message, {"c0": "region = 'EU'"})
+            bench.add(f"{name}, nothing in front, by CPU", empty, CPU_RATE)
+            publish(broker.port, front, unwanted)
+            before = broker.memory
+            behind = _flow(broker, count, message, {"c0": "region = 'EU'"})
+            text = f"{name}, behind {front:,} unmatched, by CPU"
+            bench.add(text, behind, CPU_RATE, at_least(empty / 2))
+            grown = (broker.memory - before) / 1e6
+            bench.add(f"{name}, memory that this added", grown, "MB", at_most(40))
+
+
+def bench_many_filters(bench: Recorder, quick: bool) -> None:
+    bench.part("A classic queue: many distinct filters")
+    count = 10_000 if quick else 100_000
+    messages = [
+        encode_publish("q", headers={"tenant": f"t{n:05}", "amount": n}) for n in range(100)
+    ]
+    costs = {}
+    for filters in (1, 1_000, 10_000):
+        with served() as broker:
+            with connected(broker.port) as client:
+                client.declare("q")
+            texts = {f"c{n:05}": f"tenant = 't{n:05}'" for n in range(filters)}
+            if filters == 1:
+                texts = {"c00000": "tenant LIKE 't%'"}
+            rate = _flow(broker, count, b"".join(messages), texts, batch=len(messages))
+            costs[filters] = rate
+            bound = at_least(20_000) if filters == 10_000 else None
+            bench.add(f"{filters:,} consumers with distinct filters, by CPU", rate, CPU_RATE, bound)
+    bench.add("1,000 filters cost as much as one, times", costs[1] / costs[1_000], "", at_most(3))
+
+
+def bench_bindings(bench: Recorder, quick: bool) -> None:
+    bench.part("A filter of a binding")
+    count = 20_000 if quick else 200_000
+    rates = {}
+    for name, arguments in (("without", {}), ("with", {"x-filter": "amount > 100"})):
+        with served() as broker, connected(broker.port) as client:
+            client.declare("b", **{"x-max-length": 1_000})
+            client.call(1, "queue.bind", 0, "b", "amq.topic", "orders.#", False, arguments)
+            message = encode_publish("orders.new", "amq.topic")
+            cpu = broker.cpu_s
+            publish(broker.port, count, message)
+            rates[name] = count / max(broker.cpu_s - cpu, 0.01)
+            bench.add(f"topic binding {name} a filter, by CPU", rates[name], CPU_RATE)
+    bench.add(
+        "a filter of a binding costs, times", rates["without"] / rates["with"], "", at_most(1.3)
+    )
+
+
+def bench_hostile(bench: Recorder, quick: bool) -> None:
+    bench.part(
+        "Hostile filters: one of 20 wildcards, one of 1,024 items; header of 10,000 characters"
+    )
+    count = 200 if quick else 2_000
+    like = "text LIKE '" + "%a" * 20 + "%b'"
+    items = "text IN (" + ", ".join(f"'{n:09}'" for n in range(1_024)) + ")"
+    for name, text in (("LIKE", like), ("IN", items)):
+        with served() as broker, connected(broker.port) as client, connected(broker.port) as other:
+            client.declare("h")
+            for size in (1_000, 10_000):
+                message = encode_publish("h", headers={"text": "a" * size})
+                client.call(1, "basic.consume", 0, "h", f"c{size}", False, True, False, False, {"x-filter": text})  # fmt: skip
+                cpu = broker.cpu_s
+                load = in_process(publish, broker.port, count, message)
+                worst = 0.0
+                while load.is_alive():
+                    began = time.monotonic()
+                    other.call(1, "basic.qos", 0, 1, False)
+                    worst = max(worst, time.monotonic() - began)
+                spent = (broker.cpu_s - cpu) / count * 1e6
+                bench.add(f"{name}, {size:,} characters, CPU of a message", spent, "us")
+                bench.add(f"{name}, {size:,} characters, longest wait of another client", worst * 1e3, "ms")  # fmt: skip
+
+
+def _flow(
+    broker: Served,
+    count: int,
+    buffer: bytes,
+    filters: dict[str, str],
+    *,
+    batch: int = 100,
+) -> float:
+    """Publish, match, deliver and acknowledge at once; return messages for a second of the broker's CPU."""
+    message = buffer if len(buffer) > 1_000 else buffer * batch
+    with connected(broker.port) as client:
+        client.call(1, "basic.qos", 0, 2_000, True)
+        for tag, text in filters.items():
+            frame = method_frame(1, "basic.consume", 0, "q", tag, False, False, False, True, {"x-filter": text})  # fmt: skip
+            client.socket.sendall(frame)
+        client.call(1, "basic.qos", 0, 2_000, True)
+        tag = next(iter(filters))
+        size = len(message) // batch
+        size += len(method_frame(1, "basic.deliver", tag, 1, False, "", "q"))
+        size -= len(method_frame(1, "basic.publish", 0, "", "q", False, False))
+        cpu = broker.cpu_s
+        publisher = in_process(_publish_buffer, broker.port, count, message, batch)
+        received = acked = 0
+        while received < count * size:
+            received += len(client.socket.recv(1 << 18))
+            done = received // size
+            if done - acked >= 500 or done == count:
+                client.acknowledge(done)
+                acked = done
+        publisher.join()
+        return count / max(broker.cpu_s - cpu, 0.01)
+
+
+def _publish_buffer(port: int, count: int, buffer: bytes, batch: int) -> None:
+    with connected(port) as client:
+        client.publish_buffer(count, buffer, batch)
+
+
 def main() -> None:
     given = options(__doc__ or "").parse_args()
     bench = Recorder("amqp_filters")
     with recorded(bench, given), tempfile.TemporaryDirectory() as place:
         bench_stream_queue(bench, Path(place), given.quick)
+        bench_backlog(bench, Path(place), given.quick)
+        bench_many_filters(bench, given.quick)
+        bench_bindings(bench, given.quick)
+        bench_hostile(bench, given.quick)
 
 
 if __name__ == "__main__":

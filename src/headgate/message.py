@@ -394,6 +394,12 @@ def project_headers(headers: Mapping[str, object]) -> dict[str, HeaderValue]:
 
 def project_header_value(value: object) -> HeaderValue:
     """Convert a value to text, a number or a boolean; `OPAQUE` when `validate` would refuse it."""
+    if type(value) is bool:
+        return value
+    if type(value) is str and value.isascii() and "\0" not in value:
+        return value
+    if type(value) is int and INT64_MIN <= value <= INT64_MAX:
+        return value
     for kind in (bool, str, int, float):
         if isinstance(value, kind):
             projected = kind(value)

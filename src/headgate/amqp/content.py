@@ -83,8 +83,17 @@ class Content(BrokerMessage):
         topic = self.routing_key if routing_key is None else routing_key
         return Envelope(topic, self.properties.headers, lambda: self._message(topic))
 
+    def seen_by_filters(self) -> Message:
+        return self._message(self.routing_key)
+
     def _message(self, topic: str) -> Message:
-        """The message as filters see it."""
+        """The message as filters see it; the same one for messages with equal properties and topic."""
+        seen = self.properties.seen
+        if seen is None or seen[0] != topic:
+            seen = self.properties.seen = topic, self._make_message(topic)
+        return seen[1]
+
+    def _make_message(self, topic: str) -> Message:
         values = self.properties.values
         timestamp = values.get("timestamp")
         others = {

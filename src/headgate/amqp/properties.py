@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from headgate.amqp.tables import Malformed, decode_table, encode_table, short_text
+from headgate.message import Message
 
 # In the order of their flags, from the highest bit down: s short text, T table, o octet, Q long long.
 PROPERTIES: Final = (
@@ -48,11 +49,13 @@ class Properties:
         "persistent",
         "priority",
         "raw",
+        "seen",
         "values",
     )
 
     def __init__(self, raw: bytes, values: dict[str, Any]) -> None:
         self.raw, self.values = raw, values
+        self.seen: tuple[str, Message] | None = None  # what filters saw last, and under which topic
         self.persistent = values.get("delivery_mode") == PERSISTENT
         self.priority: int = values.get("priority", 0)
         self.expiration: str | None = values.get("expiration")
