@@ -16,7 +16,7 @@ from functools import partial
 from multiprocessing import Process
 from pathlib import Path
 
-from amqp_client import Client, connected, encode_publish, wait_until_open
+from amqp_client import BATCH, Client, connected, encode_publish, wait_until_open
 from figures import CPU_RATE, RATE, Recorder, at_least, at_most
 from reports import options, recorded
 
@@ -84,9 +84,9 @@ def in_process(call: Callable[..., None], *arguments: object) -> Process:
     return process
 
 
-def publish(port: int, count: int, message: bytes) -> None:
+def publish(port: int, count: int, message: bytes, batch: int = BATCH) -> None:
     with connected(port) as client:
-        client.publish(count, message)
+        client.publish(count, message, batch)
 
 
 def bench_throughput(bench: Recorder, place: Path, quick: bool) -> None:

@@ -177,9 +177,13 @@ def _flow(
         size = len(message) // batch
         size += len(method_frame(1, "basic.deliver", tag, 1, False, "", "q"))
         size -= len(method_frame(1, "basic.publish", 0, "", "q", False, False))
-        cpu = broker.cpu_s
-        publisher = in_process(_publish_buffer, broker.port, count, message, batch)
-        received = acked = 0
+        publish(broker.port, 1, message[: len(message) // batch], 1)
+        received = 0
+        while received < size:  # the filters have examined what was there before
+            received += len(client.socket.recv(size))
+        cpu, count = broker.cpu_s, count + 1
+        publisher = in_process(_publish_buffer, broker.port, count - 1, message, batch)
+        acked = 0
         while received < count * size:
             received += len(client.socket.recv(1 << 18))
             done = received // size
