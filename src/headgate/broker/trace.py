@@ -66,12 +66,12 @@ def trace_message(
     vhost: VirtualHost,
     exchange: str,
     routing_key: str,
-    headers: Mapping[str, Any],
-    properties: Mapping[str, Any],
+    headers: Mapping[str, Any] | None = None,
+    properties: Mapping[str, Any] | None = None,
 ) -> MessageTrace:
-    """Follow a message with these headers and properties, without publishing it."""
+    """Who would receive a message with these headers and properties, and who not for which reason; it is not published."""
     vhost.find_exchange(exchange)
-    message = _make_message(routing_key, headers, properties)
+    message = _make_message(routing_key, headers or {}, properties or {})
     explained = vhost.topology.explain(exchange, Envelope(routing_key, headers, lambda: message))
     queues = [vhost.queues[name] for name in sorted(explained.routed.queues)]
     return MessageTrace(

@@ -29,7 +29,7 @@ from headgate.broker.refusals import (
     ResourceLocked,
 )
 from headgate.broker.stream_queue import StreamQueue
-from headgate.broker.trace import MessageTrace, trace_message
+from headgate.broker.trace import trace_message
 from headgate.broker.traffic import RouteTraffic
 from headgate.broker.vhost_settings import VhostSettings
 from headgate.errors import BindingRefused, DeclarationRefused
@@ -348,15 +348,7 @@ class VirtualHost:
             found.update(dict.fromkeys(queues or ()))
         return tuple(found)
 
-    def trace(
-        self,
-        exchange: str,
-        routing_key: str,
-        headers: Mapping[str, Any] | None = None,
-        properties: Mapping[str, Any] | None = None,
-    ) -> MessageTrace:
-        """Who would receive a message, and who would not for which reason; nothing is published."""
-        return trace_message(self, exchange, routing_key, headers or {}, properties or {})
+    trace = trace_message
 
     def deliver(self, message: BrokerMessage, queues: Sequence[BrokerQueue]) -> bool:
         """Give a message to queues; False if one of them refused it."""
