@@ -59,7 +59,7 @@ def browse_entries(
 ) -> list[QueueEntry]:
     """Ready entries behind a position that a filter matches, in the order of positions; nothing is taken.
 
-    At most so many are returned, and so many thousand are looked at: go on behind the last one.
+    At most `limit` are returned, of at most a thousand times as many that are looked at.
     """
     wish = None if text is None else read_filter(text, f"to browse queue '{queue.name}'")
     test = None if wish is None else compile_filter(wish.tree)
