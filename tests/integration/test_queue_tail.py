@@ -8,13 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headgate.queues.database import connect
 from tests.patience import wait_until
 
 TAIL = "import sys; from headgate.cli.app import run; sys.exit(run(sys.argv[1:]))"
 
 
-def test_tail_shows_new_messages_that_match_and_deletes_its_subscription(tmp_path: Path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_tail_shows_new_messages_that_match_and_deletes_its_subscription(tmp_path: Path, number):
     url = f"sqlite:///{tmp_path}/queues.db"
     command = ["queue", "tail", "orders", "--db", url, "--filter", "region = 'EU'", "--json"]
     with connect(url) as db:
@@ -34,7 +37,7 @@ def test_tail_shows_new_messages_that_match_and_deletes_its_subscription(tmp_pat
                     b"now",
                 ]
                 assert json.loads(process.stdout.readline())["payload"] == "now"
-                process.send_signal(signal.SIGINT)
+                process.send_signal(number)
                 assert process.stdout.read() == ""
                 assert process.wait() == 0
             finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -45,21 +46,22 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 
 def print_table(*tables: RenderableType) -> None:
-    """Tables, as wide as the terminal; one whose words would be cut is printed row by row."""
+    """Tables, as wide as the terminal; one whose words would be cut there is printed row by row."""
     console = Console(highlight=False)
     for table in tables:
-        if isinstance(table, Table) and _is_too_wide(table, console):
-            table = _as_records(table)
+        if isinstance(table, Table) and (needs := _measure(table, console)).minimum > console.width:
+            if console.is_terminal or "COLUMNS" in os.environ:
+                table = _as_records(table)
+            else:  # a program reads it, line by line
+                console.width = needs.maximum
         console.print(table)
 
 
-def _is_too_wide(table: Table, console: Console) -> bool:
+def _measure(table: Table, console: Console) -> Measurement:
+    """The widths of the longest words, and of the longest cells; 0 where there is nothing to cut."""
     if not table.show_header or not table.row_count:
-        return False
-    return (
-        Measurement.get(console, console.options.update(width=10_000), table).minimum
-        > console.width
-    )
+        return Measurement(0, 0)
+    return Measurement.get(console, console.options.update(width=10_000), table)
 
 
 def _as_records(table: Table) -> Table:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from threading import Event
 from typing import Annotated, Any, Final, TypeAlias
 from uuid import uuid4
 
@@ -31,6 +30,7 @@ from headgate.cli.arguments import (
 )
 from headgate.cli.messages import Printer, from_json_lines
 from headgate.cli.output import counted, print_json, print_warnings
+from headgate.cli.stop_signals import watch_stop_signals
 from headgate.errors import HeadgateError
 
 app = typer.Typer()
@@ -329,8 +329,8 @@ def _print_until_interrupted(tailed: queues.Queue, printer: Printer) -> None:
     def show(delivery: queues.Delivery) -> None:
         _print_claimed(delivery, printer, delivery.id)
 
-    with suppress(KeyboardInterrupt), tailed.consumer(show):
-        Event().wait()
+    with suppress(KeyboardInterrupt), watch_stop_signals() as signals, tailed.consumer(show):
+        signals.wait()
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for commands that run until they are told to stop."""
+"""Ctrl-C, SIGTERM and the end of the terminal for commands that run until they are told to stop."""
 
 from __future__ import annotations
 
@@ -32,9 +32,15 @@ class StopSignals:
         return True
 
 
+def _stopping() -> tuple[signal.Signals, ...]:
+    """A terminal that is closed stops a command, too, unless `nohup` has said otherwise."""
+    closes = signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+    return (*STOPPING, signal.SIGHUP) if closes else STOPPING
+
+
 @contextmanager
 def watch_stop_signals(most: int = 1) -> Iterator[StopSignals]:
-    """Count Ctrl-C and SIGTERM while the block runs; those after the first `most` end the command at once."""
+    """Count Ctrl-C, SIGTERM and SIGHUP while the block runs; those after the first `most` end the command at once."""
     signals = StopSignals()
 
     def note(number: int, frame: object) -> None:
@@ -42,7 +48,7 @@ def watch_stop_signals(most: int = 1) -> Iterator[StopSignals]:
         if signals.count > most:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, note) for number in STOPPING}
+    before = {number: signal.signal(number, note) for number in _stopping()}
     try:
         yield signals
     finally:

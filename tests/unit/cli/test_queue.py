@@ -239,3 +239,6 @@ def test_a_table_whose_words_would_be_cut_is_printed_row_by_row(capsys, monkeypa
     assert "\u2026" not in printed
     assert "30 4 * * 1-5" in printed
     assert "T04:30:00.000Z" in printed
+    monkeypatch.delenv("COLUMNS")
+    run(["schedule", "ls"])
+    assert len(capsys.readouterr().out.splitlines()) == 5  # read by a program: a line for each row
