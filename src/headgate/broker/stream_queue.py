@@ -29,6 +29,7 @@ from headgate.broker.stream_arguments import (
 from headgate.broker.stream_feed import StreamFeed, StreamFilter
 from headgate.broker.stream_home import StreamHome, log_failure
 from headgate.broker.stream_reader import StreamReader, StreamTail
+from headgate.columns import load_arrow
 from headgate.errors import HeadgateError, StreamClosed, StreamExists
 from headgate.file_watch import Watch
 from headgate.message import Message
@@ -89,9 +90,9 @@ class StreamQueue(BrokerQueue):
         return self.open_stream()
 
     def count_messages(self) -> None:
-        """Wait until it is known how many messages there are; a stream that cannot be read is logged, and tried again later."""
+        """Wait until it is known how many messages there are, and more can be written; what fails is tried again later."""
         try:
-            self.open_stream()
+            self._prepare_in_thread()
         except (HeadgateError, OSError) as problem:
             log.error("%s cannot be opened: %s", self.where, problem)
 
@@ -316,6 +317,7 @@ class StreamQueue(BrokerQueue):
 
     def _prepare_in_thread(self) -> None:
         """Open the stream, and take the lock of its writer."""
+        load_arrow()  # now, and not while the first message waits
         stream = self.open_stream()
         with self._opening:
             if self._watch is None:
