@@ -31,7 +31,8 @@ def path_of(endpoint):
     parts = [
         values.get(part, "gone" if part.startswith("{") else part) for part in endpoint.segments
     ]
-    return "/" + "/".join(parts)
+    # A stream that is no queue is shown to those who monitor; one that is, to those who may read it.
+    return "/" + "/".join(parts) + ("?queue=gone" if parts[-1] == "subscribe" else "")
 
 
 def is_spared(endpoint):
