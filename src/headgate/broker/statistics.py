@@ -131,7 +131,7 @@ class Statistics:
         exchanges = {
             (vhost.name, name): counts
             for vhost in broker.vhosts.values()
-            for name, counts in exchange_counts(vhost.traffic.values()).items()
+            for name, counts in exchange_counts(vhost.traffic).items()
         }
         _update(self.exchanges, exchanges, now)
         _update(self.channels, dict(_channel_counts(broker)), now)

@@ -5,9 +5,11 @@ They are raised once for a batch wherever that is possible; what can be computed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+GONE: Final = "\0"  # stands for the exchanges that were deleted
 
 
 class QueueTraffic:
@@ -35,6 +37,36 @@ class RouteTraffic:
     @property
     def published_out(self) -> int:
         return self.count * self.fan_out + self.routed
+
+
+class ExchangeTraffic:
+    """The counters of a virtual host's exchanges; what a deleted exchange counted stays in the sum."""
+
+    def __init__(self) -> None:
+        self._by_exchange: dict[str, dict[int, RouteTraffic]] = {}
+        self._gone = RouteTraffic(GONE, 0)
+
+    def of(self, exchange: str, fan_out: int) -> RouteTraffic:
+        """The counters of messages to an exchange that go to this many queues."""
+        known = self._by_exchange.setdefault(exchange, {})
+        traffic = known.get(fan_out)
+        if traffic is None:
+            traffic = known[fan_out] = RouteTraffic(exchange, fan_out)
+        return traffic
+
+    def forget(self, exchange: str) -> None:
+        """An exchange was deleted."""
+        gone = self._gone
+        for traffic in self._by_exchange.pop(exchange, {}).values():
+            gone.count += traffic.count
+            gone.routed += traffic.published_out
+            gone.returned += traffic.returned
+            gone.dropped += traffic.dropped
+
+    def __iter__(self) -> Iterator[RouteTraffic]:
+        yield self._gone
+        for known in self._by_exchange.values():
+            yield from known.values()
 
 
 class ChannelTraffic:

@@ -30,7 +30,7 @@ from headgate.broker.refusals import (
 )
 from headgate.broker.stream_queue import StreamQueue
 from headgate.broker.trace import trace_message
-from headgate.broker.traffic import RouteTraffic
+from headgate.broker.traffic import ExchangeTraffic, RouteTraffic
 from headgate.broker.vhost_settings import VhostSettings
 from headgate.errors import BindingRefused, DeclarationRefused
 from headgate.routing import DELAYED, Binding, Exchange, ExchangeType, Topology
@@ -86,7 +86,7 @@ class VirtualHost:
         ] = {}  # by the connection that owns them
         self._routes: dict[tuple[str, str], Route] = {}
         self.effects = PolicyEffects(self)
-        self.traffic: dict[tuple[str, int], RouteTraffic] = {}  # by exchange and fan-out
+        self.traffic = ExchangeTraffic()
         self.confirms = 0
         self.generation = 0  # changes with the topology: routes of another one are stale
 
@@ -318,20 +318,13 @@ class VirtualHost:
             is_delayed = self.find_exchange(exchange).type == DELAYED
             routed = None if is_delayed else self.topology.route_key(exchange, routing_key)
             queues = None if routed is None else self._queues_of(routed.queues)
-            traffic = self.traffic_of(exchange, len(queues or ()))
+            traffic = self.traffic.of(exchange, len(queues or ()))
             route = Route(exchange, routing_key, queues, traffic)
             route.is_delayed = is_delayed
             if len(self._routes) >= MAX_ROUTES:
                 self._routes.clear()
             self._routes[exchange, routing_key] = route
         return route
-
-    def traffic_of(self, exchange: str, fan_out: int = 0) -> RouteTraffic:
-        """The counters of messages to an exchange that go to this many queues."""
-        traffic = self.traffic.get((exchange, fan_out))
-        if traffic is None:
-            traffic = self.traffic[exchange, fan_out] = RouteTraffic(exchange, fan_out)
-        return traffic
 
     def queues_for(
         self, message: BrokerMessage, exchange: str, keys: Sequence[str]
@@ -488,6 +481,7 @@ class VirtualHost:
         """A binding or an exchange is gone, perhaps together with something else."""
         if isinstance(what, Exchange):
             self.effects.forget(what)
+            self.traffic.forget(what.name)
             if what.durable:
                 self.broker.store.define("exchange", self._key(what.name), None)
         else:

@@ -117,6 +117,21 @@ def test_what_an_exchange_gets_and_passes_on_is_counted(counted):
     assert of_exchange(running, "amq.headers")["publish_out"] == 1
 
 
+def test_what_a_deleted_exchange_counted_stays_in_the_sum_and_nothing_else_of_it(counted):
+    running, connection = counted
+    channel = connection.channel()
+    for number in range(20):
+        channel.exchange_declare(f"passing-{number}", "fanout")
+        channel.basic_publish(f"passing-{number}", "", b"x")
+        channel.exchange_delete(f"passing-{number}")
+
+    def read():
+        running.broker.statistics.refresh()
+        return running.broker.statistics.vhosts["/"].counts[0], len(list(running.broker.vhosts["/"].traffic))  # fmt: skip
+
+    assert running.call(read) == (20, 1)
+
+
 def test_connections_are_known_while_they_are_open(counted):
     running, _ = counted
     [opened] = running.call(lambda: list(running.broker.connections.values()))
