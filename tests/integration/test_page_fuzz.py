@@ -287,7 +287,11 @@ def test_pages_that_are_sound_but_do_not_fit_the_file_are_not_used(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("known", [None, 3004140543], ids=["any", "a word that becomes null"])
+@pytest.mark.parametrize(
+    "known",
+    [None, 3004140543, 7, 29],
+    ids=["any", "null words", "too many words", "words of another type"],
+)
 def test_a_flipped_byte_anywhere_is_never_a_wrong_answer(
     known: int | None, seed: int, full: bool, tmp_path: Path
 ) -> None:
