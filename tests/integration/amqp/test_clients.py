@@ -19,6 +19,7 @@ import pytest
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 from faststream import FastStream
 from faststream.rabbit import RabbitBroker
+from pika.adapters.asyncio_connection import AsyncioConnection
 
 
 def test_pika_with_callbacks(broker):
@@ -47,6 +48,44 @@ def test_pika_with_callbacks(broker):
     connection.ioloop.start()
     connection.ioloop.close()
     assert found == [b"%d" % number for number in range(10)]
+
+
+def test_pika_with_asyncio(broker):
+    """AsyncioConnection: callbacks in a loop of asyncio, with confirms."""
+
+    async def run() -> tuple[list[bytes], list[int]]:
+        found: list[bytes] = []
+        confirmed: list[int] = []
+        done = asyncio.get_running_loop().create_future()
+
+        def use(channel):
+            channel.confirm_delivery(lambda frame: confirmed.append(frame.method.delivery_tag))
+            channel.basic_consume("q", take)
+            for number in range(10):
+                channel.basic_publish("", "q", b"%d" % number)
+
+        def take(channel, method, _, body):
+            channel.basic_ack(method.delivery_tag)
+            found.append(body)
+            if len(found) == 10:
+                channel.connection.close()
+
+        AsyncioConnection(
+            pika.URLParameters(broker.url),
+            on_open_callback=lambda connection: connection.channel(
+                on_open_callback=lambda channel: channel.queue_declare(
+                    "q", callback=lambda _: use(channel)
+                )
+            ),
+            on_open_error_callback=lambda _, problem: done.set_exception(problem),
+            on_close_callback=lambda *_: done.set_result(None),
+        )
+        await asyncio.wait_for(done, 30)
+        return found, confirmed
+
+    found, confirmed = asyncio.run(run())
+    assert found == [b"%d" % number for number in range(10)]
+    assert confirmed
 
 
 def test_aio_pika_publishes_and_iterates(broker):
