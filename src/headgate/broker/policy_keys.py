@@ -79,6 +79,7 @@ _MASTER: Final = _one_of("client-local", "random", "min-masters")
 KEYS: Final[dict[str, PolicyKey]] = {
     "alternate-exchange": PolicyKey(_is_text, "alternate exchange name"),
     "consumer-timeout": PolicyKey(_is_not_negative, "consumer timeout"),
+    "consumer-disconnected-timeout": PolicyKey(_is_not_negative, "consumer disconnected timeout"),
     "dead-letter-exchange": PolicyKey(_is_text, "dead letter exchange name"),
     "dead-letter-routing-key": PolicyKey(_is_text, "dead letter routing key"),
     "dead-letter-strategy": PolicyKey(

@@ -168,6 +168,7 @@ def test_an_alternate_exchange_by_policy(broker: Broker) -> None:
 
 
 GOOD: dict[str, Any] = {
+    "consumer-disconnected-timeout": 0, "delayed-retry-type": "all", "delayed-retry-min": 1, "delayed-retry-max": 1,
     "alternate-exchange": "x", "consumer-timeout": 0, "dead-letter-exchange": "x",
     "dead-letter-routing-key": "", "dead-letter-strategy": "at-least-once", "message-ttl": 0,
     "expires": 1, "max-length": 0, "max-length-bytes": 0, "max-in-memory-length": 0,
