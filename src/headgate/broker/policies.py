@@ -6,7 +6,7 @@ two limits the lower one counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from typing import Literal as OneOf
@@ -47,7 +47,7 @@ class Policy:
         """Whether it says something about a queue or an exchange of this name."""
         return (
             target in APPLY_TO[self.apply_to]
-            and not UNSUPPORTED[target] & self.definition.keys()
+            and UNSUPPORTED[target].isdisjoint(self.definition)
             and (not self.pattern or name_matches(self.pattern, name))
         )
 
@@ -114,16 +114,17 @@ class Policies:
             )
         check_definition(definition, of_operator=self._of_operator)
         policy = Policy(vhost, name, check_pattern(pattern), dict(definition), priority, apply_to)
-        if self._table.get((vhost, name)) != policy:
+        before = self._table.get((vhost, name))
+        if before != policy:
             self._table.put((vhost, name), policy)
-            self._changed(vhost)
+            self._changed(vhost, [policy] if before is None else [before, policy])
         return policy
 
     def clear(self, vhost: str, name: str) -> None:
         """Delete a policy; what it said is undone."""
-        self.get(vhost, name)
+        policy = self.get(vhost, name)
         self._table.remove((vhost, name))
-        self._changed(vhost)
+        self._changed(vhost, [policy])
 
     def forget_vhost(self, vhost: str) -> None:
         """Delete the policies of a virtual host, which is deleted itself."""
@@ -138,9 +139,9 @@ class Policies:
             policies = self._sorted[vhost] = sorted(self.list(vhost), key=lambda p: -p.priority)
         return next((policy for policy in policies if policy.matches(target, name)), None)
 
-    def _changed(self, vhost: str) -> None:
+    def _changed(self, vhost: str, policies: Sequence[Policy]) -> None:
         self._sorted.pop(vhost, None)
-        self._broker.vhosts[vhost].effects.apply()
+        self._broker.vhosts[vhost].effects.apply(policies)
 
 
 def effective_policy(

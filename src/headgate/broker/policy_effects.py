@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headgate.broker.declarations import ALTERNATE
-from headgate.broker.policies import effective_policy
+from headgate.broker.policies import Policy, effective_policy
 from headgate.routing import Exchange
 
 if TYPE_CHECKING:
@@ -19,12 +20,16 @@ class PolicyEffects:
         self._vhost = vhost
         self._declared: dict[str, str | None] = {}  # alternates of exchanges that got another
 
-    def apply(self) -> None:
-        """Let all queues and exchanges do what policies say."""
+    def apply(self, changed: Sequence[Policy]) -> None:
+        """Let queues and exchanges do what policies say, where these were or are about them."""
         vhost = self._vhost
         for exchange in vhost.topology.exchanges.values():
-            self.apply_to_exchange(exchange)
+            if any(policy.matches("exchange", exchange.name) for policy in changed):
+                self.apply_to_exchange(exchange)
         for queue in list(vhost.queues.values()):
+            kind = queue.definition.type
+            if not any(policy.matches(kind, queue.name) for policy in changed):
+                continue
             definition = vhost.define(queue.name, queue.arguments)
             if definition != queue.definition:
                 queue.redefine(definition)

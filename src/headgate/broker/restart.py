@@ -28,7 +28,8 @@ def restore(broker: Broker, contents: Contents) -> None:
                 else:
                     _restore_binding(vhost, table)
     for vhost in broker.vhosts.values():
-        vhost.effects.apply()
+        for exchange in vhost.topology.exchanges.values():
+            vhost.effects.apply_to_exchange(exchange)
     for lane in contents.lanes.keys() | contents.marks.keys():
         if lane not in used:  # of a queue that was not to survive
             broker.store.clear(lane)
