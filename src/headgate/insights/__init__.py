@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from headgate.insights.node import NodeOptions as NodeOptions
     from headgate.insights.node import active_alarms as active_alarms
     from headgate.insights.node import node_facts as node_facts
+    from headgate.insights.pipeline_states import PipelineState as PipelineState
+    from headgate.insights.pipeline_states import list_pipelines as list_pipelines
     from headgate.insights.pipelines import BatchFacts as BatchFacts
     from headgate.insights.pipelines import PipelineCheck as PipelineCheck
     from headgate.insights.pipelines import PipelineFacts as PipelineFacts
@@ -155,6 +157,7 @@ else:
             ],
             "jobs": ["PERCENTILES", "advice_commands", "describe_advice", "describe_stats"],
             "node": ["ListeningPort", "NodeFacts", "NodeOptions", "active_alarms", "node_facts"],
+            "pipeline_states": ["PipelineState", "list_pipelines"],
             "pipelines": [
                 "BatchFacts",
                 "PipelineCheck",

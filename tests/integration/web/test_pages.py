@@ -22,6 +22,7 @@ PAGES = (
     "/definitions",
     "/streams",
     "/sql-queues",
+    "/pipelines",
     "/playground?of=queue:%252F/orders&filter=amount+%3E+1000",
 )
 ATTACK = "<img src=x onerror=alert(1)>"

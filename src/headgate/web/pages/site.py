@@ -24,7 +24,12 @@ class LinkGroup(NamedTuple):
 
 
 STORED: Final = LinkGroup(
-    "Data", (Link("/streams", "Streams"), Link("/sql-queues", "Queues on SQL"))
+    "Data",
+    (
+        Link("/streams", "Streams"),
+        Link("/sql-queues", "Queues on SQL"),
+        Link("/pipelines", "Pipelines"),
+    ),
 )
 BROKER: Final = LinkGroup(
     "Broker",

@@ -12,6 +12,7 @@ from headgate.insights import (
     MessagePage,
     find_problem,
     heat_strip,
+    list_pipelines,
     list_streams,
     messages_from,
     newest_in_stream,
@@ -30,6 +31,12 @@ def show_streams(visit: Visit) -> Response:
     found = list_streams(visit.site.data) if visit.site.data is not None else []
     example = (visit.site.data or Path("data")) / "orders"
     return visit.render("streams.html", streams=found, example=example)
+
+
+@pages.get("/pipelines", needs="monitoring")
+def show_pipelines(visit: Visit) -> Response:
+    found = list_pipelines(visit.site.data) if visit.site.data is not None else []
+    return visit.render("pipelines.html", pipelines=found)
 
 
 @pages.get("/stream", needs="monitoring")

@@ -1,0 +1,101 @@
+"""How far the pipelines below a directory have come, from their files and checkpoints; Spark is not asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headgate.errors import HeadgateError
+from headgate.pipelines import Pipeline, StreamSource, figure_of, read_pipeline, to_lines
+from headgate.streams import Stream
+
+MOST_FILES: Final = 200
+_MARK: Final = "[pipeline]"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineState:
+    """A pipeline, and what its checkpoint says; `problem` is why its file cannot be read."""
+
+    file: Path
+    name: str
+    source: str = ""
+    sinks: tuple[str, ...] = ()
+    batches: int = 0  # that were committed
+    last_commit_us: int | None = None
+    positions: Mapping[str, int] | None = None  # the next offset of each stream
+    lag: int | None = None  # messages yet to be read, where the source is streams
+    drawing: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def list_pipelines(directory: Path) -> list[PipelineState]:
+    """The pipelines whose files are in a directory or below."""
+    return [_read_state(file) for file in _pipeline_files(directory)]
+
+
+def _pipeline_files(directory: Path) -> Iterator[Path]:
+    for file in sorted(directory.glob("**/*.toml"))[:MOST_FILES]:
+        with suppress(OSError, UnicodeDecodeError):
+            if _MARK in file.read_text("utf-8"):
+                yield file
+
+
+def _read_state(file: Path) -> PipelineState:
+    try:
+        pipeline = read_pipeline(file)
+    except HeadgateError as problem:
+        return PipelineState(file, file.stem, problem=str(problem))
+    commits = _numbers(pipeline.checkpoint / "commits")
+    positions = _positions(pipeline.checkpoint, commits[-1]) if commits else None
+    last = pipeline.checkpoint / "commits" / str(commits[-1]) if commits else None
+    source = pipeline.source
+    return PipelineState(
+        file=file,
+        name=pipeline.name,
+        source=", ".join(source.streams) if isinstance(source, StreamSource) else str(source),
+        sinks=tuple(f"{sink.queue} → {sink.to}" for sink in pipeline.sinks),
+        batches=commits[-1] + 1 if commits else 0,
+        last_commit_us=None if last is None else int(last.stat().st_mtime * 1e6),
+        positions=positions,
+        lag=_lag(pipeline, positions or {}),
+        drawing=tuple(to_lines(figure_of(pipeline))),
+    )
+
+
+def _numbers(directory: Path) -> list[int]:
+    """The numbers of batches, which are the names of the files there."""
+    if not directory.is_dir():
+        return []
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit())
+
+
+def _positions(checkpoint: Path, batch: int) -> dict[str, int] | None:
+    """The next offset of each stream behind a batch, as Spark wrote it: a line of JSON behind two others."""
+    try:
+        lines = (checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()
+        found = json.loads(lines[2])
+    except (OSError, ValueError, IndexError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    return {str(name): value for name, value in found.items() if isinstance(value, int)}
+
+
+def _lag(pipeline: Pipeline, positions: Mapping[str, int]) -> int | None:
+    source = pipeline.source
+    if not isinstance(source, StreamSource):
+        return None
+    read = {Path(name).resolve(): offset for name, offset in positions.items()}
+    total = 0
+    for name in source.streams:
+        try:
+            with Stream.open(name) as stream:
+                total += stream.next_offset - read.get(Path(name).resolve(), stream.first_offset)
+        except HeadgateError:
+            return None
+    return max(total, 0)
