@@ -23,7 +23,7 @@ log = logging.getLogger("headgate.server")
 GREETING = """\
 Headgate {version}
   AMQP 0-9-1   {host}:{port}   {login}
-  HTTP API     {http}
+  pages, HTTP  {http}
   data         {data}
 Try it:  python -c "import pika; c = pika.BlockingConnection(pika.URLParameters('{url}')); print(c.is_open)"
 Ctrl-C or SIGTERM stops it."""
@@ -130,7 +130,7 @@ async def _serve(options: ServerOptions, load: Callable[[], ServerOptions]) -> N
 def _describe_http(host: str, port: int | None) -> str:
     if port is None:
         return f"not served: {MissingExtra('server', 'the HTTP API')}"
-    return f"http://{host}:{port}/api/"
+    return f"http://{host}:{port}/   (the HTTP API below /api/)"
 
 
 def _reload(server: Server, load: Callable[[], ServerOptions]) -> None:
