@@ -371,9 +371,11 @@ def test_a_message_is_traced_without_being_published(http, orders):
     bindings = "/api/bindings/%2F/e/amq.topic/q/orders"
     http.post(bindings, json={"routing_key": "a.#", "arguments": {"x-filter": "n > 5"}})
     trace = {"exchange": "amq.topic", "routing_key": "a.b", "headers": {"n": 7}}
-    assert http.post("/api/headgate/trace/%2F", json=trace).json()["queues"] == ["orders"]
+    found = http.post("/api/headgate/trace/%2F", json=trace).json()
+    assert [queue["name"] for queue in found["queues"]] == ["orders"]
+    assert (found["routed"], found["bindings"][0]["matched"]) == (True, True)
     missed = http.post("/api/headgate/trace/%2F", json={**trace, "headers": {"n": 1}}).json()
-    assert (missed["queues"], missed["unroutable"]) == ([], True)
+    assert (missed["queues"], missed["routed"]) == ([], False)
     assert "n" in missed["bindings"][0]["why_not"]
     nowhere = {"exchange": "nowhere"}
     assert http.post("/api/headgate/trace/%2F", json=nowhere).status_code == 404

@@ -12,7 +12,6 @@ from headgate.insights import (
     Sighting,
     broker_facts,
     explain_filter,
-    explain_route,
     list_consumers,
     newest_in_broker_queue,
     newest_in_stream,
@@ -49,6 +48,7 @@ TRACE: Final = {
         "exchange": {"type": "string"},
         "routing_key": {"type": "string"},
         "headers": {"type": "object"},
+        "properties": {"type": "object"},
     },
 }
 NEW_FILTER: Final = {
@@ -163,16 +163,15 @@ def _sighting_row(seen: Sighting) -> JsonObject:
 
 @api.post("/api/headgate/trace/{vhost}", body=TRACE)
 def trace(call: Call) -> Any:
-    """Where a message would go, and for every binding that does not take it, why."""
+    """Where a message would go, which consumers want it, and for all others the condition that failed."""
     vhost, given = call.vhost(), call.document()
-    exchange, key = text(given, "exchange"), text(given, "routing_key", "")
-    headers = table(given, "headers")
-    if vhost.topology.exchange(exchange) is None:
-        raise missing()
-    if exchange == "":
-        queues = [key] if key in vhost.queues else []
-        return {"queues": queues, "unroutable": not queues, "via": [""], "bindings": []}
-    return plain(asdict(explain_route(vhost.topology, exchange, topic=key, headers=headers)))
+    traced = vhost.trace(
+        text(given, "exchange"),
+        text(given, "routing_key", ""),
+        table(given, "headers"),
+        table(given, "properties"),
+    )
+    return plain({**asdict(traced), "routed": traced.is_routed})
 
 
 @api.get("/api/headgate/streams")
