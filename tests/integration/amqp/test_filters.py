@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+
+import aio_pika
+import kombu
 import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 from headgate.testing import Broker
+from tests.integration.amqp.test_clients import find_amqplib, run_in_node
 
 
 def connect(broker: Broker) -> pika.BlockingConnection:
@@ -117,3 +123,84 @@ def test_what_filters_left_is_there_after_a_restart_and_only_what_was_delivered_
                 flagged.append(got[2])
         assert bodies == [b"%d" % number for number in range(50)]
         assert flagged == [b"9", b"19", b"29"]
+
+
+def test_the_headers_exchange_of_the_first_example(channel):
+    """x-match all: the message has every header of the binding, and may have more."""
+    channel.exchange_declare("headers_exchange", "headers")
+    channel.queue_declare("filtered_queue")
+    arguments = {"x-match": "all", "type": "order", "priority": "high"}
+    channel.queue_bind("filtered_queue", "headers_exchange", "", arguments)
+    order = {"type": "order", "priority": "high", "region": "asia"}
+    for body, headers in (
+        (b"Order message content", order),
+        (b"another priority", {**order, "priority": "low"}),
+        (b"no type", {"priority": "high"}),
+    ):
+        properties = pika.BasicProperties(headers=headers)
+        channel.basic_publish("headers_exchange", "", body, properties)
+    assert channel.queue_declare("filtered_queue", passive=True).method.message_count == 1
+    assert receive(channel, "filtered_queue", 1, "region = 'asia'") == [b"Order message content"]
+
+
+def test_aio_pika_consumes_with_a_filter(broker):
+    async def run() -> list[bytes]:
+        async with await aio_pika.connect_robust(broker.url) as connection:
+            channel = await connection.channel()
+            queue = await channel.declare_queue("q")
+            for number in range(6):
+                message = aio_pika.Message(b"%d" % number, headers={"n": number})
+                await channel.default_exchange.publish(message, "q")
+            found = []
+            async with queue.iterator(arguments={"x-filter": "n >= 4"}) as messages:
+                async for message in messages:
+                    await message.ack()
+                    found.append(message.body)
+                    if len(found) == 2:
+                        break
+            return found
+
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == [b"4", b"5"]
+
+
+def test_kombu_consumes_with_a_filter(broker):
+    found: list[int] = []
+
+    def take(body, message):
+        found.append(body["n"])
+        message.ack()
+
+    with kombu.Connection(broker.url) as connection:
+        queue = kombu.Queue("q", kombu.Exchange(""), "q", consumer_arguments={"x-filter": "n < 2"})
+        with connection.Producer() as producer:
+            for number in range(6):
+                producer.publish({"n": number}, routing_key="q", headers={"n": number}, declare=[queue])  # fmt: skip
+        with connection.Consumer(queue, callbacks=[take]):
+            while len(found) < 2:
+                connection.drain_events(timeout=10)
+    assert found == [0, 1]
+
+
+AMQPLIB = """
+const amqp = require("amqplib");
+(async () => {
+  const connection = await amqp.connect(process.argv[2]);
+  const channel = await connection.createConfirmChannel();
+  await channel.assertQueue("q");
+  for (let i = 0; i < 6; i++)
+    channel.sendToQueue("q", Buffer.from(String(i)), {headers: {region: i % 2 ? "EU" : "US", amount: i * 1.5}});
+  await channel.waitForConfirms();
+  const found = [];
+  await channel.consume("q", async (message) => {
+    found.push(message.content.toString());
+    channel.ack(message);
+    if (found.length === 2) { await connection.close(); console.log(JSON.stringify(found)); }
+  }, {arguments: {"x-filter": "region = 'EU' AND amount > 2.5"}});
+})();
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+@pytest.mark.skipif(find_amqplib() is None, reason="npm install amqplib beside the repository")
+def test_amqplib_consumes_with_a_filter(broker, tmp_path):
+    assert run_in_node(AMQPLIB, broker.url, tmp_path) == ["3", "5"]
