@@ -20,6 +20,7 @@ GUIDES = (
 PAGES = (  # their blocks go on with the names of earlier blocks
     "docs/how-to/administer-a-broker.md",
     "docs/how-to/broker.md",
+    "docs/how-to/filter-at-the-broker.md",
     "docs/how-to/filter-a-queue.md",
     "docs/how-to/queues-beside-others.md",
     "docs/how-to/streams-in-asyncio.md",
