@@ -45,7 +45,7 @@ def _latest_of(lane: QueueLane, before: int | None) -> Iterator[QueueEntry]:
     """The entries of a lane: those in memory that came last, those on disk, those in memory that are next."""
     parts = (
         reversed(lane.tail),
-        lane.read_back(WINDOW),
+        lane.read_back(WINDOW, before),
         sorted([*lane.head, *lane.returned], reverse=True),
     )
     for part in parts:

@@ -288,8 +288,8 @@ class QueueLane:
         self.noted_before = frozenset(notes)
         self.noted = set(self.noted_before)
 
-    def read_back(self, window: int) -> Iterator[QueueEntry]:
-        """Yield the entries that are only in the store, the last first, and leave them there."""
+    def read_back(self, window: int, before: int | None = None) -> Iterator[QueueEntry]:
+        """Yield the entries before a position that are only in the store, the last first, and leave them there."""
         end, left = self.gap_last, self.gap
         while left > 0 and end > self.gap_after:
             start = max(end - window, self.gap_after)

@@ -159,6 +159,12 @@ def _measure_segment(
     whole = outcomes == ChunkOutcome.PASSED
     matches = np.where(whole, segment.facts().rows, 0)
     read = np.where(whole, lengths, 0)
+    if not (outcomes == ChunkOutcome.OPEN).any():
+        _count_decided(stats, outcomes, lengths)
+        stats.rows_matched += int(matches.sum())
+        return SegmentMeasure(
+            tier, segment.first_offset, segment.next_offset, outcomes, lengths, read, matches
+        )
     for survivor in scan.survivors:
         if is_over():
             break
@@ -173,6 +179,15 @@ def _measure_segment(
     return SegmentMeasure(
         tier, segment.first_offset, segment.next_offset, outcomes, lengths, read, matches
     )
+
+
+def _count_decided(stats: ScanStats, outcomes: npt.NDArray[np.uint8], lengths: _Numbers) -> None:
+    """Count chunks that are all skipped or passed whole."""
+    whole = outcomes == ChunkOutcome.PASSED
+    stats.chunks_all += int(np.count_nonzero(whole))
+    stats.chunks_none += int(np.count_nonzero(~whole))
+    stats.bytes_total += int(lengths.sum())
+    stats.bytes_read += int(lengths[whole].sum())
 
 
 def _judge(segment: Segment, query: StreamQuery) -> npt.NDArray[np.uint8]:
