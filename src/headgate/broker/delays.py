@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.broker.vhost import VirtualHost
 
 DELAY_HEADER: Final = "x-delay"
-WINDOW: Final = 2_048  # messages that a page brings
+WINDOW: Final = 8_192  # messages that a page brings
 WINDOW_BYTES: Final = 8 << 20
 TURN: Final = 512  # messages that are published in one turn
 _END: Final = (1 << 62, 0)  # a horizon behind everything

@@ -107,15 +107,16 @@ async def _serve(options: ServerOptions, load: Callable[[], ServerOptions]) -> N
     is_new = "guest" in server.broker.access.users
     login = "user guest, password guest, from this machine only" if is_new else "users as defined"
     user = "guest:guest" if is_new else f"{options.admin_user}:PASSWORD"
-    url = f"amqp://{user}@{options.host}:{server.amqp_port}/"
+    host = f"[{options.host}]" if ":" in options.host else options.host  # IPv6
+    url = f"amqp://{user}@{host}:{server.amqp_port}/"
     where = "in memory, nothing survives" if options.data is None else options.data.resolve()
     print(
         GREETING.format(
             version=headgate.__version__,
-            host=options.host,
+            host=host,
             port=server.amqp_port,
             login=login,
-            http=_describe_http(options.host, server.http_port),
+            http=_describe_http(host, server.http_port),
             data=where,
             url=url,
         ),
