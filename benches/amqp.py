@@ -250,6 +250,9 @@ def main() -> None:
         from broker_api import bench_api  # which uses the functions above
 
         bench_api(bench, given.quick)
+        from broker_pages import bench_pages
+
+        bench_pages(bench, given.quick)
 
 
 if __name__ == "__main__":
