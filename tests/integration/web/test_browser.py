@@ -155,7 +155,8 @@ def test_the_heat_strip_reflects_the_filter(page):
 def test_a_dead_letter_is_requeued(page):
     page.goto("/queue?vhost=%2F&name=dead")
     expect(page.locator(".tag.bad")).to_have_text("rejected in work")
-    page.get_by_role("button", name="Requeue").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Requeue").click()
     expect(page.get_by_text("No message is ready")).to_be_visible()
     page.goto("/queue?vhost=%2F&name=work")
     expect(page.get_by_role("cell", name="poison")).to_be_visible()
@@ -180,8 +181,8 @@ def test_the_filter_of_a_consumer_is_changed_in_place(page, lively_broker):
     box = page.locator("td textarea[name=filter]")
     expect(box).to_have_value("amount > 1000")
     box.fill("amount > 5")
-    page.get_by_role("button", name="Change").click()
-    page.wait_for_load_state()
+    with page.expect_navigation():  # the page is loaded again
+        page.get_by_role("button", name="Change").click()
     page.goto("/consumers")
     expect(page.get_by_role("link", name="amount > 5")).to_be_visible()
 
