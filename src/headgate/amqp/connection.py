@@ -48,6 +48,7 @@ _PUBLISH: Final = METHODS["basic.publish"].key
 _ACK: Final = METHODS["basic.ack"].key
 _ACK_IDS: Final = (60, 80)
 _TAG: Final = struct.Struct(">QB")
+_ACK_SIZE: Final = 13  # with class and method
 _U64: Final = struct.Struct(">Q")
 _BASIC: Final = b"\0\x3c"
 
@@ -215,6 +216,7 @@ class Connection(asyncio.BufferedProtocol):
                     behind = self._publish(channel, data, position, behind, end)
                 elif (
                     key == _ACK
+                    and size == _ACK_SIZE
                     and channel is not None
                     and not channel.is_closing
                     and channel.arriving is None

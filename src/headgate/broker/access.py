@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from headgate.broker.passwords import (
     BLOCKS,
@@ -93,6 +94,7 @@ class AccessControl:
         self.tokens: TokenReader | None = None
         self.throttle = LoginThrottle(clock)
         self._verified: OrderedDict[bytes, PasswordHash] = OrderedDict()
+        self._turns: WeakValueDictionary[bytes | str, asyncio.Lock] = WeakValueDictionary()
         self._secret = os.urandom(32)
         self._threads: ThreadPoolExecutor | None = None
 
@@ -266,13 +268,13 @@ class AccessControl:
             return await self._read_token(self.tokens, password, address)
         if not password:
             raise LoginRefused(f"user '{name}' sent an empty password")
-        user = self.users.get(name)
-        known = user.password if user is not None else None
         ticket = self._ticket(name, password)
-        if known is None or self._verified.get(ticket) != known:
-            await self._verify(name, password, address, known)
-            user = self.users.get(name)  # which may be another by now
-        return self._let_in(name, user, address)
+        # A fleet that comes back at once waits for its first login, and who guesses for the last failure.
+        async with self._turn(ticket):
+            if not self._is_verified(name, ticket):
+                async with self._turn(address):
+                    await self._verify(name, password, address)
+        return self._let_in(name, self.users.get(name), address)
 
     def authenticate_certificate(self, name: str, address: str) -> Login:
         """Log in as the user that a certificate names, which the TLS handshake has checked."""
@@ -283,11 +285,18 @@ class AccessControl:
         guest = self.users.get(GUEST)
         return guest is not None and guest.password is not None and guest.password.verify(GUEST)
 
-    async def _verify(
-        self, name: str, password: str, address: str, known: PasswordHash | None
-    ) -> None:
+    def _turn(self, of: bytes | str) -> asyncio.Lock:
+        return self._turns.setdefault(of, asyncio.Lock())
+
+    def _is_verified(self, name: str, ticket: bytes) -> bool:
+        user, verified = self.users.get(name), self._verified.get(ticket)
+        return user is not None and verified is not None and user.password == verified
+
+    async def _verify(self, name: str, password: str, address: str) -> None:
         if not self.throttle.allows(address, name):
             raise LoginRefused(f"too many failed logins of user '{name}' from {address or 'here'}")
+        user = self.users.get(name)
+        known = user.password if user is not None else None
         hashed = known or _UNKNOWN
         is_right = await self._in_thread(lambda: hashed.verify(password))
         if known is None or not is_right:

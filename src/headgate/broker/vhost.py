@@ -298,12 +298,15 @@ class VirtualHost:
         *,
         to_exchange: bool = False,
     ) -> None:
-        if source == DEFAULT:
+        if source == DEFAULT or (to_exchange and destination == DEFAULT):
             raise AccessRefused(ON_DEFAULT)
         if self.topology.exchange(source) is None:
             return
         target = {"exchange" if to_exchange else "queue": destination}
-        self.topology.unbind(source, key=routing_key, arguments=arguments, **target)
+        try:
+            self.topology.unbind(source, key=routing_key, arguments=arguments, **target)
+        except BindingRefused as problem:
+            raise PreconditionFailed(binding_problem(problem, arguments)) from problem
 
     # ---- publishing
 

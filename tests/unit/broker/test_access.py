@@ -22,7 +22,7 @@ from headgate.broker import (
     hash_quickly,
     make_user,
 )
-from headgate.broker.passwords import SCRYPT, SHA512, hash_password, read_hash
+from headgate.broker.passwords import SCRYPT, SHA512, PasswordHash, hash_password, read_hash
 from headgate.broker.throttle import LoginThrottle
 
 HERE = "127.0.0.1"
@@ -222,3 +222,27 @@ def test_a_known_password_is_let_in_while_others_guess(broker: Broker) -> None:
     with pytest.raises(LoginRefused, match="too many failed logins"):
         log_in(broker, "guest", "wrong")
     assert log_in(broker, "guest", "guest").name == "guest"
+
+
+@pytest.mark.parametrize(
+    ("password", "most"), [("guest {0}", 10), ("guest", 1)], ids=["guesses", "a fleet"]
+)
+def test_logins_at_the_same_time_cost_what_they_would_one_by_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, password: str, most: int
+) -> None:
+    verify, verified = PasswordHash.verify, []
+
+    def count(known: PasswordHash, password: str) -> bool:
+        verified.append(password)
+        return verify(known, password)
+
+    async def log_all_in() -> None:
+        logins = (
+            broker.access.authenticate("guest", password.format(number), HERE)
+            for number in range(100)
+        )
+        await asyncio.gather(*logins, return_exceptions=True)
+
+    monkeypatch.setattr(PasswordHash, "verify", count)
+    asyncio.run(log_all_in())
+    assert len(verified) <= most
