@@ -149,6 +149,13 @@ def _check_arguments(queue: BrokerQueue, arguments: Mapping[str, Any]) -> None:
                 f"invalid arg '{name}' for queue '{queue.name}' in vhost '{queue.vhost.name}' "
                 f"of queue type rabbit_{kind}_queue"
             )
+    browse = arguments.get("x-browse", False)
+    if not isinstance(browse, bool):
+        raise PreconditionFailed(f"invalid arg 'x-browse' for consumer: {browse!r} is no boolean")
+    if browse and kind == "stream":
+        raise PreconditionFailed(
+            f"invalid arg 'x-browse': a consumer of stream '{queue.name}' takes nothing in any case"
+        )
 
 
 def _timeout(queue: BrokerQueue, value: Any) -> int | None:

@@ -58,6 +58,7 @@ class BrokerConsumer(ABC):
         self.prefetch = prefetch  # how many entries it may have unacknowledged; 0: any number
         self.shares_prefetch = shares_prefetch  # with other consumers of its channel
         self.arguments = dict(arguments or {})
+        self.browses = self.arguments.get("x-browse") is True  # it looks at entries and takes none
         self.filter_text: str | None = (
             None  # what it asked for; the queue may have a filter for those that do not
         )

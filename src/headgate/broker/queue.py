@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.broker.browsers import QueueBrowsers
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.contract import BrokerQueue
 from headgate.broker.definition import QueueDefinition
@@ -58,6 +59,7 @@ class ClassicQueue(BrokerQueue):
         self._watch = UnusedWatch(self)
         self._filtering = QueueFiltering(self)
         self._returns = QuorumReturns(self)
+        self._browsers: QueueBrowsers | None = None  # since the first consumer that browses
         self.redefine(definition)
 
     def __len__(self) -> int:
@@ -154,7 +156,9 @@ class ClassicQueue(BrokerQueue):
     # ---- messages out
 
     def drain(self) -> None:
-        """Give ready entries to the consumers that have room for them."""
+        """Give ready entries to the consumers that have room for them; those that browse see them first."""
+        if self._browsers is not None:
+            self._browsers.drain()
         if not self.consumers:
             if self.selection is not None:
                 self.selection.unmatched.update(is_selective=False)
@@ -219,6 +223,8 @@ class ClassicQueue(BrokerQueue):
         """Delete the queue's messages and cancel its consumers; return how many messages were ready."""
         count = len(self)
         self.is_deleted = True
+        if self._browsers is not None:
+            self._browsers.cancel()
         for consumer in self.consumers:
             consumer.cancelled()
         self.consumers.clear()
@@ -235,6 +241,10 @@ class ClassicQueue(BrokerQueue):
     # ---- consumers
 
     def add_consumer(self, consumer: BrokerConsumer) -> None:
+        if consumer.browses:
+            self._browsers = self._browsers or QueueBrowsers(self)
+            self._browsers.add(consumer)
+            return
         if self.consumers and (consumer.exclusive or any(c.exclusive for c in self.consumers)):
             raise AccessRefused(
                 f"queue '{self.name}' in vhost '{self.vhost.name}' in exclusive use"
@@ -248,6 +258,8 @@ class ClassicQueue(BrokerQueue):
         self._broker.dirty.add(self)
 
     def remove_consumer(self, consumer: BrokerConsumer) -> None:
+        if consumer.browses and self._browsers is not None:
+            self._browsers.remove(consumer)
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
