@@ -6,8 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
+from headgate.amqp import parse_address
 from headgate.broker import Broker, Parameter, PreconditionFailed
 from headgate.errors import HeadgateError
 from headgate.shovel import PREFETCH, Shovel, ShovelOptions
@@ -25,6 +27,10 @@ KEYS: Final = frozenset(
     "src-uri src-queue src-exchange src-exchange-key src-prefetch-count prefetch-count src-delete-after delete-after "
     "dest-uri dest-queue dest-exchange dest-exchange-key reconnect-delay filter".split()
 )
+SHOWN: Final = (
+    "src-queue", "src-exchange", "src-exchange-key", "dest-queue", "dest-exchange", "dest-exchange-key", "filter",
+)  # fmt: skip
+_RABBITMQ_STATES: Final = {"waiting to connect again": "starting", "failed": "terminated"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,29 @@ class ShovelState:
     name: str
     state: str
     moved: int
+    since: datetime
+    parameter: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The row of RabbitMQ's `GET /api/shovels`; addresses are without their passwords."""
+        state, _, reason = self.state.partition(": ")
+        given = {
+            key.replace("-", "_"): self.parameter[key] for key in SHOWN if key in self.parameter
+        }
+        return {
+            "name": self.name,
+            "vhost": self.vhost,
+            "type": "dynamic",
+            "state": _RABBITMQ_STATES.get(state, state),
+            "timestamp": f"{self.since:%Y-%m-%d %H:%M:%S}",
+            "src_uri": str(parse_address(_uri(self.parameter, "src-uri"))),
+            "dest_uri": str(parse_address(_uri(self.parameter, "dest-uri"))),
+            "src_protocol": "amqp091",
+            "dest_protocol": "amqp091",
+            "moved": self.moved,
+            **({"reason": reason} if reason else {}),
+            **given,
+        }
 
 
 class DynamicShovels:
@@ -43,7 +72,9 @@ class DynamicShovels:
     def __init__(self, broker: Broker) -> None:
         self._parameters = broker.parameters
         self._flush = broker.flush
-        self._running: dict[tuple[str, str], tuple[Shovel, asyncio.Task[None]]] = {}
+        self._running: dict[
+            tuple[str, str], tuple[Shovel, Mapping[str, Any], asyncio.Task[None]]
+        ] = {}
 
     def start(self) -> None:
         """Run those that are set, and from now on those that will be."""
@@ -54,7 +85,7 @@ class DynamicShovels:
 
     async def close(self) -> None:
         """Stop all; messages under way stay at their sources."""
-        tasks = [task for _, task in self._running.values()]
+        tasks = [task for _, _, task in self._running.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -62,18 +93,18 @@ class DynamicShovels:
 
     def states(self) -> list[ShovelState]:
         return [
-            ShovelState(vhost, name, shovel.state, shovel.moved)
-            for (vhost, name), (shovel, _) in self._running.items()
+            ShovelState(vhost, name, shovel.state, shovel.moved, shovel.since, value)
+            for (vhost, name), (shovel, value, _) in self._running.items()
         ]
 
     def _changed(self, parameter: Parameter) -> None:
         key = (parameter.vhost, parameter.name)
         if key in self._running:
-            self._running.pop(key)[1].cancel()
+            self._running.pop(key)[-1].cancel()
         if parameter.value is not None:
             shovel = Shovel(read_options(parameter.value))
             task = asyncio.get_running_loop().create_task(self._run(parameter, shovel))
-            self._running[key] = shovel, task
+            self._running[key] = shovel, parameter.value, task
 
     async def _run(self, parameter: Parameter, shovel: Shovel) -> None:
         while True:

@@ -8,7 +8,7 @@ import re
 import sys
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.amqp import AmqpCodec, AmqpServer
 from headgate.broker import Broker, StreamHome
@@ -107,11 +107,15 @@ class Server:
             return
         node = NodeOptions(product=options.product, version=options.version, data=options.data)
         pages = make_pages(Site(options.data, options.database, self.broker, node))
-        self._http = HttpListener(make_app(self.broker, node=node, pages=pages))
+        app = make_app(self.broker, node=node, pages=pages, list_shovels=self._list_shovels)
+        self._http = HttpListener(app)
         tls = self._tls.context if self._tls is not None and options.http_tls else None
         self.http_port = await self._http.listen(options.host, options.http_port, tls)
         node.listeners.append(ListeningPort("amqp", options.host, self.amqp_port))
         node.listeners.append(ListeningPort("http", options.host, self.http_port))
+
+    def _list_shovels(self) -> list[dict[str, Any]]:
+        return [shovel.to_json() for shovel in self.shovels.states()]
 
     def reconfigure(self, options: ServerOptions) -> None:
         """Let a changed configuration take effect, as far as that is possible while the broker runs."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from headgate.amqp import AmqpClient, Delivered, parse_address
@@ -69,6 +70,15 @@ class Shovel:
         if options.filter is not None and options.exchange is not None:
             self._matches = compile_filter(options.filter)
         self._stopping = asyncio.Event()
+
+    @property
+    def state(self) -> str:
+        """What it does now; behind a colon the reason, where there is one."""
+        return self._state
+
+    @state.setter
+    def state(self, state: str) -> None:
+        self._state, self.since = state, datetime.now(UTC)
 
     def stop(self) -> None:
         """Let `run` return after what is under way."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
@@ -15,6 +15,7 @@ from headgate.broker import Broker
 from headgate.insights import NodeOptions
 from headgate.web.api import TABLES
 from headgate.web.api.encoded_queues import EncodedQueues
+from headgate.web.api.shapes import JsonObject
 from headgate.web.endpoints import ApiRouter
 from headgate.web.guard import Guard
 from headgate.web.identity import identify
@@ -27,16 +28,20 @@ from headgate.web.sessions import (
 
 
 def make_app(
-    broker: Broker, *, node: NodeOptions | None = None, pages: Iterable[BaseRoute] = ()
+    broker: Broker,
+    *,
+    node: NodeOptions | None = None,
+    pages: Iterable[BaseRoute] = (),
+    list_shovels: Callable[[], list[JsonObject]] = list,
 ) -> Starlette:
-    """The app of a broker that runs in this event loop.
+    """The app of a broker that runs in this event loop; the shovels in it are listed as RabbitMQ lists them.
 
     `app.state` has `broker`, `node` and `sessions`, for the pages; `identity_of(request)` says who asks.
     """
     sessions, node = LoginSessions(), node or NodeOptions()
-    api = ApiRouter(
-        broker, TABLES, {"sessions": sessions, "node": node, "rows": EncodedQueues(broker)}
-    )
+    rows = EncodedQueues(broker)
+    shared = {"sessions": sessions, "node": node, "rows": rows, "list_shovels": list_shovels}
+    api = ApiRouter(broker, TABLES, shared)
     routes = [
         Route("/login", _log_in, methods=["POST"]),
         Route("/logout", _log_out, methods=["POST"]),

@@ -153,6 +153,15 @@ def delete_parameter(call: Call) -> None:
     call.broker.parameters.clear(*_key(call))
 
 
+@api.get("/api/shovels", needs="monitoring", query=QUERY)
+@api.get("/api/shovels/{vhost}", needs="monitoring", query=QUERY)
+def get_shovels(call: Call) -> Any:
+    """Shovels that run in the broker; they are set and cleared as parameters of the component `shovel`."""
+    names, node = {vhost.name for vhost in call.vhosts()}, call.shared["node"].name
+    found = call.shared["list_shovels"]()
+    return list_rows(call, [{"node": node, **row} for row in found if row["vhost"] in names])
+
+
 @api.get("/api/global-parameters", needs="policymaker", query=QUERY)
 def get_global_parameters(call: Call) -> Any:
     """Global parameters."""
