@@ -112,7 +112,11 @@ class Server:
         tls = self._tls.context if self._tls is not None and options.http_tls else None
         self.http_port = await self._http.listen(options.host, options.http_port, tls)
         node.listeners.append(ListeningPort("amqp", options.host, self.amqp_port))
-        node.listeners.append(ListeningPort("http", options.host, self.http_port))
+        if self.tls_port is not None:
+            node.listeners.append(ListeningPort("amqp/ssl", options.host, self.tls_port, tls=True))
+        protocol = "https" if options.http_tls else "http"
+        listener = ListeningPort(protocol, options.host, self.http_port, options.http_tls)
+        node.listeners.append(listener)
 
     def _list_shovels(self) -> list[dict[str, Any]]:
         return [shovel.to_json() for shovel in self.shovels.states()]

@@ -29,6 +29,7 @@ Headgate {version}
   pages, HTTP  {http}
   data         {data}
 Try it:  python -c "import pika; c = pika.BlockingConnection(pika.URLParameters('{url}')); print(c.is_open)"
+Filter:  channel.basic_consume("orders", callback, arguments={{"x-filter": "region = 'EU' AND amount > 100"}})
 Ctrl-C or SIGTERM stops it."""
 
 
@@ -118,9 +119,11 @@ async def _serve(options: ServerOptions, load: Callable[[], ServerOptions]) -> N
         GREETING.format(
             version=headgate.__version__,
             host=host,
-            port=server.amqp_port,
+            port=server.amqp_port
+            if server.tls_port is None
+            else f"{server.amqp_port}, TLS {server.tls_port}",
             login=login,
-            http=_describe_http(host, server.http_port),
+            http=_describe_http(host, server),
             data=where,
             url=url,
         ),
@@ -139,10 +142,11 @@ def _spare_collector() -> None:
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
 
 
-def _describe_http(host: str, port: int | None) -> str:
-    if port is None:
+def _describe_http(host: str, server: Server) -> str:
+    if server.http_port is None:
         return f"not served: {MissingExtra('server', 'the HTTP API')}"
-    return f"http://{host}:{port}/   (the HTTP API below /api/)"
+    scheme = "https" if server.options.http_tls else "http"
+    return f"{scheme}://{host}:{server.http_port}/   (the HTTP API below /api/)"
 
 
 def _reload(server: Server, load: Callable[[], ServerOptions]) -> None:

@@ -59,13 +59,16 @@ async def _events(path: Path, text: str | None, start: Start) -> AsyncIterator[s
             async with consumer:
                 yield "retry: 2000\n\n"
                 following = asyncio.ensure_future(consumer.next_record())
-                while True:
-                    done, _ = await asyncio.wait([following], timeout=IDLE_S)
-                    if not done:
-                        yield ": still here\n\n"
-                        continue
-                    yield _event(following.result())
-                    following = asyncio.ensure_future(consumer.next_record())
+                try:
+                    while True:
+                        done, _ = await asyncio.wait([following], timeout=IDLE_S)
+                        if not done:
+                            yield ": still here\n\n"
+                            continue
+                        yield _event(following.result())
+                        following = asyncio.ensure_future(consumer.next_record())
+                finally:
+                    following.cancel()
     finally:
         _open -= 1
 

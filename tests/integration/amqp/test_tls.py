@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import socket
 import ssl
 import urllib.request
@@ -133,7 +134,12 @@ def test_the_http_port_speaks_tls(secured: Broker, authority: Authority) -> None
     request = urllib.request.Request(f"https://localhost:{secured.http_port}/api/overview")
     request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
     with urllib.request.urlopen(request, context=context, timeout=30) as answer:
-        assert answer.status == 200
+        listeners = json.load(answer)["listeners"]
+    assert [(row["protocol"], row["port"], row["tls"]) for row in listeners] == [
+        ("amqp", secured.port, False),
+        ("amqp/ssl", secured.tls_port, True),
+        ("https", secured.http_port, True),
+    ]
 
 
 @pytest.mark.parametrize(

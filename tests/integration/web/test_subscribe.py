@@ -1,10 +1,12 @@
 """Messages of a stream as server-sent events."""
 
 import json
+import threading
 
 import httpx
 import pytest
 
+from headgate.broker import StreamQueue
 from headgate.streams import Stream
 from headgate.testing import Broker
 
@@ -55,6 +57,35 @@ def test_a_client_resumes_behind_the_last_event_it_saw(served):
     headers = {"Last-Event-ID": "6"}
     with subscribe(broker, headers, stream="orders", filter="n >= 2") as answer:
         assert next(events(answer))[0] == 7
+
+
+def test_a_stream_queue_can_be_subscribed_to_before_its_directory_is_made(tmp_path, monkeypatch):
+    open_stream, asked, is_asked_for = StreamQueue.open_stream, threading.Event(), []
+
+    def open_late(queue):
+        """The queue's own thread makes the directory only after another asked for the stream."""
+        if is_asked_for:
+            asked.set()
+        else:
+            is_asked_for.append(True)
+            asked.wait(20)
+        return open_stream(queue)
+
+    monkeypatch.setattr(StreamQueue, "open_stream", open_late)
+    with Broker(tmp_path) as broker:
+        queue = f"{broker.http_url}/api/queues/%2F/events"
+        declaration = {"durable": True, "arguments": {"x-queue-type": "stream"}}
+        assert httpx.put(queue, json=declaration, auth=GUEST).status_code == 201
+        with subscribe(broker, queue="events", **{"from": "first"}) as answer:
+            message = {
+                "routing_key": "events",
+                "payload": "one",
+                "payload_encoding": "string",
+                "properties": {},
+            }
+            published = f"{broker.http_url}/api/exchanges/%2F/amq.default/publish"
+            assert httpx.post(published, json=message, auth=GUEST).json() == {"routed": True}
+            assert next(events(answer))[1]["payload"] == "one"
 
 
 @pytest.mark.parametrize(

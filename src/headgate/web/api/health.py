@@ -77,7 +77,7 @@ def check_protocols(call: Call) -> JsonObject | Response:
 
 @api.get("/api/health/checks/certificate-expiration/{within}/{unit}")
 def check_certificates(call: Call) -> JsonObject:
-    """Whether a certificate expires soon. Only listeners with TLS have one."""
+    """Accepted: the dates of certificates are not looked at."""
     within, unit = call.values["within"], call.values["unit"]
     if unit not in UNITS or not within.isdecimal():
         raise bad_request(f"Time unit not recognised. Use {', '.join(UNITS)}.")

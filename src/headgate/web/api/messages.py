@@ -1,12 +1,13 @@
-"""Settle single messages of a queue: delete one, send a dead letter back to the queue it died in."""
+"""Single messages of a queue: delete one, send a dead letter back; and messages of a stream as events."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from starlette.responses import Response
 
-from headgate.broker import BrokerQueue, delete_entry, requeue_dead_letter
+from headgate.broker import BrokerQueue, StreamQueue, delete_entry, requeue_dead_letter
 from headgate.insights import find_stream
 from headgate.web.api.queues import find_queue
 from headgate.web.api.shapes import JsonObject
@@ -30,12 +31,12 @@ def requeue_message(call: Call) -> JsonObject:
 
 
 @api.get("/api/headgate/subscribe", query=("stream", "vhost", "queue", "filter", "from"))
-def subscribe(call: Call) -> Response:
+async def subscribe(call: Call) -> Response:
     """Messages of a stream as events: of a stream queue (`vhost`, `queue`), or of any below the data (`stream`)."""
-    return stream_messages(_stream_path(call), call.query, call.headers)
+    return stream_messages(await _stream_path(call), call.query, call.headers)
 
 
-def _stream_path(call: Call) -> Path:
+async def _stream_path(call: Call) -> Path:
     if "queue" not in call.query:
         data: Path | None = call.shared["node"].data
         if not call.identity.has("monitoring"):
@@ -47,10 +48,11 @@ def _stream_path(call: Call) -> Path:
     if vhost not in call.broker.vhosts or not call.may_see(vhost):
         raise missing()
     call.broker.access.check(call.login, vhost, "read", "queue", name)
-    directory: Path | None = getattr(call.broker.vhosts[vhost].queues.get(name), "directory", None)
-    if directory is None:
+    queue = call.broker.vhosts[vhost].queues.get(name)
+    if not isinstance(queue, StreamQueue):
         raise bad_request("only a stream can be subscribed to")
-    return directory
+    await asyncio.to_thread(queue.open_stream)  # a queue that is new may not have its files yet
+    return queue.directory
 
 
 def _readable(call: Call) -> BrokerQueue:

@@ -96,7 +96,7 @@ def overview(call: Call) -> Any:
         row["contexts"] = [
             {"node": options.name, "description": "Headgate", "path": "/", "port": str(one.port)}
             for one in options.listeners
-            if one.protocol == "http"
+            if one.protocol in ("http", "https")
         ]
     return pick_columns(row, read_columns(call.query))
 
