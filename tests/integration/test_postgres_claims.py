@@ -1,14 +1,20 @@
-"""Messages that are left out of the one row of a claim, which might become too large for a value."""
+"""Claims: messages that are too large for their one row, and groups that two claims want at the same moment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 
+from headgate.filters.parser import parse
+from headgate.message import Message
 from headgate.queues.database import connect
-from headgate.queues.engine import Statement
+from headgate.queues.engine import Publication, Statement
 from headgate.queues.postgres import claim as postgres_claim
 from headgate.queues.postgres.claim import left_out, reply_of
 from headgate.queues.queue import Queue
@@ -16,6 +22,7 @@ from headgate.queues.sql.lease import ClaimRequest
 from headgate.queues.sql.search import Search
 
 LIMIT = 10
+PATIENCE = 20
 BIG = {
     "topic": "repeat('x', 5000)",
     "message_id": "repeat('x', 5000)",
@@ -33,7 +40,7 @@ def orders(
 ) -> Iterator[Queue]:
     monkeypatch.setattr(postgres_claim, "MOST_BYTES", LIMIT * 4_000)
     with connect(postgres_url, schema=postgres_schema) as db:
-        yield db.queue("orders")
+        yield db.queue("orders", filter_headers=["type"])
 
 
 def run(orders: Queue, statement: Statement) -> Any:
@@ -58,3 +65,48 @@ def test_a_large_message_is_left_out_of_the_reply_and_fetched(orders, column, va
     assert [(one.id, one.attempts) for one in again] == [(first, 2), (second, 2)]
     assert "x" * 5_000 in str(again[0].message)
     assert again[1].message.payload == b"second"
+
+
+LOCK = "SELECT 1 FROM delivery WHERE message = %s FOR UPDATE"
+LEASE = "UPDATE delivery SET state = 2, attempts = 1 WHERE message = %s"
+
+
+@pytest.fixture
+def elsewhere(postgres_url: str, postgres_schema: str) -> Iterator[psycopg.Connection[Any]]:
+    """Another connection to the same tables, in a transaction."""
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(postgres_schema)))
+        yield connection
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("work", [LOCK, LEASE], ids=["locked", "leased"])
+@pytest.mark.parametrize(
+    ("filter", "skip"),
+    [(None, ()), (None, (0,)), ("type = 't'", ()), ("type LIKE 't%'", ()), ("other = 't'", ())],
+)
+def test_a_claim_takes_no_member_of_a_group_whose_first_another_claim_takes_at_this_moment(
+    orders, elsewhere, work, filter, skip
+):
+    """Whether that claim commits or not."""
+    many = [
+        Publication(Message(b"", headers={"type": "t", "other": "t"}), group=group)
+        for group in [*"aaaaab", None]
+    ]
+    first, *_, other, alone = orders.publish_many(many)
+    elsewhere.execute(work, (first,))
+    claim = partial(orders._engine.operations.claim, orders.info, lease_us=30_000_000, skip=skip)
+    wanted = None if filter is None else parse(filter)
+
+    def ids_of(limit: int) -> list[int]:
+        claimed, _ = orders._engine.run(claim(limit=limit, filter=wanted))
+        return [each.id for each in claimed]
+
+    with ThreadPoolExecutor(1) as threads:
+        found = [threads.submit(ids_of, limit) for limit in (1, 7, 7)]
+        try:
+            assert [each.result(timeout=PATIENCE) for each in found] == [[other], [alone], []]
+        finally:
+            elsewhere.rollback()
+    assert ids_of(7) == [first]
+    assert ids_of(7) == []

@@ -91,9 +91,8 @@ def nodes(plan: Any) -> Iterator[Any]:
 
 def candidates(plan: Any) -> list[Any]:
     """The nodes of the plan that read candidates."""
-    parts = [
-        node for node in nodes(plan) if node.get("Subplan Name") in ("CTE locked", "CTE found")
-    ]
+    names = {"CTE taken", "CTE heads", "CTE locked", "CTE found"}
+    parts = [node for node in nodes(plan) if node.get("Subplan Name") in names]
     return [node for part in parts for node in nodes(part)]
 
 
@@ -120,10 +119,14 @@ def test_a_claim_reads_the_index_that_answers_it_in_order(db, orders, filter, in
     reads = candidates(plan)
     used = {node["Index Name"] for node in reads if "Index Name" in node}
     assert used - {"delivery_at_work", "delivery_pkey"} == indexes
-    sorts = [node for node in reads if "Sort" in node["Node Type"]]
+    sorts = [
+        node
+        for node in reads
+        if "Sort" in node["Node Type"] and node["Plans"][0]["Node Type"] != "Subquery Scan"
+    ]
     if len(indexes) == 1 and filter is not None and "IN" not in filter and indexes != {IN_ORDER}:
         assert not sorts
-    # Otherwise what several parts have found is sorted, never all that an index holds.
+    # Otherwise what several parts have found is sorted, and a limited number of members of groups, never all that an index holds.
     below = {part.get("Index Name", "delivery_pkey") for node in sorts for part in node["Plans"]}
     assert below <= {"delivery_pkey"}
     scans = [node for node in nodes(plan) if node["Node Type"] in ("Seq Scan", "Bitmap Heap Scan")]

@@ -183,24 +183,24 @@ class PostgresClaimer:
 
     def _text(self, plan: ClaimPlan, skips: bool, reach: int) -> tuple[str, list[SqlValue]]:
         """The text, and the values of its conditions, which are the last parameters."""
-        free, first = self._dialect.text("group_is_free"), _FIRST_FREE
+        free, first, skipping = self._dialect.text("group_is_free"), _FIRST_FREE, ""
         if skips:
             ids = self._dialect.placeholder(first)
-            free, first = f"{free} AND {self._dialect.text('not_skipped', ids=ids)}", first + 1
+            skipping, first = f" AND {self._dialect.text('not_skipped', ids=ids)}", first + 1
         values: list[SqlValue]
         parts = [
             part
             for condition in plan.conditions
             for part in parts_of(self._dialect, condition, with_aside=skips)
         ]
-        if len(parts) == 1:
+        if len(parts) == 1 and reach == 1:
             where = self._dialect.shifted(parts[0].where, first - FIRST_GAP)
             candidates = self._dialect.text(
-                "locked_candidates", where=where.text, group_is_free=free
+                "locked_candidates", where=where.text + skipping, group_is_free=free
             )
             values = list(where.params)
         else:
-            branches, values = merge_branches(self._dialect, parts, free, first)
+            branches, values = merge_branches(self._dialect, parts, free + skipping, first)
             candidates = self._dialect.text("merged_candidates", branches=branches)
             candidates = candidates.replace("{reach}", str(reach))
         gaps = {"candidates": candidates, "columns": arrays_of("m"), "most_bytes": str(MOST_BYTES)}

@@ -33,6 +33,7 @@ from headgate.queues.sql.search import Candidate, Candidates, Search, choose, jo
 Claims = tuple[list[ClaimedMessage], list[Outcome]]
 
 _SCANNED_AT_ONCE: Final = 20_000  # deliveries read by one statement
+_FURTHER: Final = 8  # times as many candidates
 _MOST_KEPT: Final = 100  # matches; with more, reading the queue in its order soon meets some
 
 
@@ -48,18 +49,25 @@ class ScanClaims:
     def claim(
         self, search: Search, request: ClaimRequest, acks: Sequence[Receipt]
     ) -> Operation[Claims]:
-        """Ack and claim. Repeated while candidates were found and none of them could be leased."""
+        """Ack and claim. Repeated while candidates were found and none of them could be leased.
+
+        Where the first of a group could not be leased, another claim has it, and the others of the group are left to come
+        after it. As those may be many, it then looks further.
+        """
         claimed: list[ClaimedMessage] = []
         outcomes: list[Outcome] = []
+        reach = 1
         promoted = yield from self._leases.promote_due(search.queue)
         while not claimed:
-            candidates = yield from self._find(search, request.limit)
-            chosen, acked = choose(candidates, together=request.together), acks
+            candidates = yield from self._find(search, request.limit * reach)
+            others = [each for each in candidates if each.group not in search.tried_groups]
+            chosen = choose(others, together=request.together)[: request.limit]
+            reach, acked = 1 if chosen else reach * _FURTHER, acks
             if chosen or acks:
                 lease = self._lease(search.queue, chosen, request, acks)
                 claimed, more = yield from lease
                 outcomes, acks = outcomes + more, ()
-            if chosen:
+            if candidates:
                 search = search.without(chosen, candidates)
             elif acked:
                 continue  # they may have freed a group

@@ -118,6 +118,7 @@ class Search(NamedTuple):
     with_aside: bool = (
         False  # whether it sees members of groups that were set aside, also without a filter
     )
+    tried_groups: frozenset[str] = frozenset()  # whose first member could not be leased
 
     @property
     def scans(self) -> bool:
@@ -125,10 +126,10 @@ class Search(NamedTuple):
 
     def without(self, tried: Sequence[Candidate], candidates: Sequence[Candidate]) -> Search:
         """The search that skips what could not be leased, and those of the candidates that are in its groups."""
-        groups = {each.group for each in tried} - {None}
+        groups = self.tried_groups | {each.group for each in tried if each.group is not None}
         ids = {each.id for each in tried}
         ids |= {each.id for each in candidates if each.group in groups}
-        return self._replace(skip=skip_of((*self.skip, *ids)))
+        return self._replace(skip=skip_of((*self.skip, *ids)), tried_groups=groups)
 
 
 _PlanKey: TypeAlias = tuple[bool, tuple[str, ...], Filter | None]
@@ -204,7 +205,7 @@ class Candidates:
 
     def find(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         """The first candidates in the order of the queue."""
-        queue, plan, skip, _ = search
+        queue, plan, skip = search.queue, search.plan, search.skip
         if isinstance(skip, RejectedIds):
             return (yield from self._find_unrejected(search, skip, limit))
         selects = plan.selects

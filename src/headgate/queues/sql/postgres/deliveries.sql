@@ -79,16 +79,11 @@ WITH queue_state AS MATERIALIZED (
     RETURNING d.message, d.attempts, d.grp
 ), freed AS MATERIALIZED (
     SELECT wake_up($1) FROM acked WHERE grp IS NOT NULL LIMIT 1
-), {candidates}, eligible AS MATERIALIZED (
-    SELECT row_id, rank, message, grp FROM (
+), {candidates}, to_lease AS MATERIALIZED (
+    SELECT row_id FROM (
         SELECT *, row_number() OVER w = 1 AS is_first, bool_or(doubt = 2) OVER w AS is_doubted
         FROM locked WINDOW w AS (ORDER BY rank, message)) l
     WHERE NOT $7::boolean OR is_first OR NOT is_doubted
-), to_lease AS (
-    SELECT row_id FROM eligible WHERE grp IS NULL
-    UNION ALL
-    SELECT row_id FROM (
-        SELECT DISTINCT ON (grp) row_id FROM eligible WHERE grp IS NOT NULL ORDER BY grp, rank, message) l
 ), leased AS (
     UPDATE delivery d
     SET state = 2, visible_at = (SELECT now FROM queue_state) + $3::bigint, token = (SELECT token FROM queue_state),
@@ -118,28 +113,51 @@ CROSS JOIN (
 SELECT m.id, {columns} FROM message m WHERE m.id = ANY ($1::bigint[])
 
 -- name: locked_candidates
--- Reads in order and locks, until there are enough.
-locked AS MATERIALIZED (
+-- Reads in order and locks, until there are enough. Of a group, only the first member that this statement sees is taken: where
+-- another claim has that one locked, the next was locked here and is refused. The limit in heads is there for the planner,
+-- which would otherwise sort the queue; beyond it, members are refused. The refused were hidden from other claims, which are
+-- woken; a claim that takes nothing tries again itself. Without groups, last is empty, and nothing is read for heads.
+taken AS MATERIALIZED (
     SELECT d.ctid AS row_id, d.message, d.rank, d.grp, d.doubt FROM delivery d
     WHERE (SELECT open AND NOT due FROM queue_state) AND d.queue = $1 AND d.state = 0 AND {where} AND {group_is_free}
     ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
-), found AS (SELECT message FROM locked)
+), last AS MATERIALIZED (
+    SELECT rank, message FROM taken WHERE grp IS NOT NULL ORDER BY rank DESC, message DESC LIMIT 1
+), heads AS MATERIALIZED (
+    SELECT DISTINCT ON (grp) grp, message FROM (
+        SELECT d.grp, d.rank, d.message FROM delivery d
+        WHERE d.queue = $1 AND d.state = 0 AND {where}
+            AND (d.rank, d.message) <= ((SELECT rank FROM last), (SELECT message FROM last))
+            AND (d.grp IN (SELECT grp FROM taken WHERE grp IS NOT NULL)) IS TRUE
+        ORDER BY d.rank, d.message LIMIT $2 * 64) m
+    ORDER BY grp, rank, message
+), locked AS MATERIALIZED (
+    SELECT * FROM taken WHERE grp IS NULL OR message IN (SELECT message FROM heads)
+), refused AS MATERIALIZED (
+    SELECT wake_up($1) FROM heads WHERE message NOT IN (SELECT message FROM locked)
+        AND (SELECT count(*) FROM locked) > 0 LIMIT 1
+), found AS (SELECT message FROM taken UNION ALL SELECT 0 FROM refused)
 
 -- name: merged_candidates
 -- The first of each branch, merged, then locked: a lock on deliveries that are not taken would hide them from other claims.
 -- {reach}: how many times the limit to consider, after a claim found only locked ones.
 found AS MATERIALIZED (
-    SELECT DISTINCT rank, message FROM ({branches}) b ORDER BY rank, message LIMIT $2 * {reach}
+    SELECT DISTINCT rank, message, grp FROM ({branches}) b ORDER BY rank, message LIMIT $2 * {reach}
+), heads AS MATERIALIZED (
+    SELECT message FROM found WHERE grp IS NULL
+    UNION ALL
+    SELECT message FROM (
+        SELECT DISTINCT ON (grp) message FROM found WHERE grp IS NOT NULL ORDER BY grp, rank, message) m
 ), locked AS MATERIALIZED (
     SELECT d.ctid AS row_id, d.message, d.rank, d.grp, d.doubt FROM delivery d
-    WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM found)) AND d.state = 0
+    WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM heads)) AND d.state = 0
     ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 )
 
 -- name: branch
 -- All branches with one text: a lookup in the index for each of their values.
-SELECT x.rank, x.message FROM unnest({arrays}) AS v ({names}) CROSS JOIN LATERAL (
-    SELECT d.rank, d.message FROM delivery d
+SELECT x.rank, x.message, x.grp FROM unnest({arrays}) AS v ({names}) CROSS JOIN LATERAL (
+    SELECT d.rank, d.message, d.grp FROM delivery d
     WHERE (SELECT open AND NOT due FROM queue_state) AND d.queue = $1 AND d.state = 0 AND {where} AND {group_is_free}
     ORDER BY d.rank, d.message LIMIT $2 * {reach}) x
 
