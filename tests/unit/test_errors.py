@@ -17,6 +17,8 @@ ERRORS = [
     if issubclass(kind, HeadgateError) and kind.__module__ == errors.__name__
 ]
 EXAMPLES: list[HeadgateError] = [
+    errors.BrokerUnreachable("amqp://guest@host:5672/", "no answer"),
+    errors.PeerClosed(404, "NOT_FOUND - no queue"),
     errors.FilterSyntaxError("unexpected '='", "a = =", 4, ("a value",)),
     errors.FilterLimitError("tokens", 5000, 4096),
     errors.InvalidMessage("topic", "must be str, not int"),
