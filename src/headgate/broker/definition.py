@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.broker.filter_argument import X_FILTER, ParsedFilter, read_filter
-from headgate.broker.policy_keys import merge_arguments
+from headgate.broker.policy_keys import MAX_TIMER_MS, merge_arguments
 from headgate.broker.refusals import PreconditionFailed
 
 QueueType: TypeAlias = OneOf["classic", "quorum", "stream"]
@@ -22,7 +22,7 @@ ArgumentCheck: TypeAlias = Callable[
     [Any], str | None
 ]  # what is wrong with a value, in RabbitMQ's words
 
-MAX_TIMER_MS: Final = 315_360_000_000  # ten years
+MAX_AGE_S: Final = 1_577_880_000  # fifty years
 DELIVERY_LIMIT: Final = 20  # of quorum queues
 QUORUM_HIGH: Final = 4  # priorities above this one are high in a quorum queue
 UNMATCHED: Final = ("keep", "dead-letter", "drop")
@@ -175,9 +175,9 @@ def type_name(value: object) -> str:
 
 
 def age_seconds(text: str) -> int | None:
-    """The seconds of a text like `7D`, or None if it is none."""
+    """The seconds of a text like `7D`, or None if it is none; an age beyond all messages is cut."""
     match = _AGE.fullmatch(text)
-    return int(match[1]) * _SECONDS[match[2]] if match else None
+    return int(min(float(match[1]) * _SECONDS[match[2]], MAX_AGE_S)) if match else None
 
 
 # ---- the checks

@@ -183,26 +183,37 @@ def import_definitions(broker: Broker, document: Any, vhost: str | None = None) 
     if vhost is not None:
         broker.find_vhost(vhost)
         document = {part: document.get(part, []) for part in _OF_VHOSTS}
+    for part in _PARTS:
+        _check_part(part, document.get(part) or [])
     for part, read in _PARTS.items():
-        entries = document.get(part) or []
-        if not isinstance(entries, list):
-            raise PreconditionFailed(f"{part} are a list, not {type(entries).__name__}")
-        for number, entry in enumerate(entries, 1):
+        for number, entry in enumerate(document.get(part) or [], 1):
             _import_entry(broker, part, number, entry, vhost, read)
     broker.flush()
+
+
+def _check_part(part: str, entries: Any) -> None:
+    """Refuse a document that is not built like definitions before anything of it is imported."""
+    if not isinstance(entries, list):
+        raise PreconditionFailed(f"{part} are a list, not {type(entries).__name__}")
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, Mapping):
+            raise PreconditionFailed(f"{part}, entry {number}: is not an object")
+        for key in _TEXTS:
+            if not isinstance(entry.get(key, ""), str):
+                raise PreconditionFailed(
+                    f"{part}, entry {number}: {key} is text, not {type(entry[key]).__name__}"
+                )
 
 
 def _import_entry(
     broker: Broker,
     part: str,
     number: int,
-    entry: Any,
+    entry: _Entry,
     vhost: str | None,
     read: Callable[[Broker, _Entry], None],
 ) -> None:
     """Import one entry; a refusal says which it is."""
-    if not isinstance(entry, Mapping):
-        raise PreconditionFailed(f"{part}, entry {number}: is not an object")
     if part in _OF_VHOSTS:
         entry = {**entry, "vhost": vhost or entry.get("vhost", "/")}
     where = f"{part}, entry {number} ({entry.get('name') or entry.get('user') or entry.get('source') or '?'})"
@@ -314,6 +325,10 @@ def _read_binding(broker: Broker, entry: _Entry) -> None:
 
 
 _OF_VHOSTS: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
+_TEXTS: Final = (
+    *("name", "vhost", "user", "exchange", "component", "configure", "write", "read", "pattern"),
+    *("apply-to", "type", "source", "destination", "destination_type", "routing_key"),
+)
 # In the order in which they need each other.
 _PARTS: Final[dict[str, Callable[[Broker, _Entry], None]]] = {
     "users": _read_user,

@@ -15,6 +15,7 @@ from headgate.broker.refusals import PreconditionFailed
 from headgate.errors import FilterError
 from headgate.filters import parse
 
+MAX_TIMER_MS: Final = 315_360_000_000  # ten years
 MAX_SEGMENT_BYTES: Final = 3_000_000_000
 FEDERATION: Final = (
     "federation-upstream",
@@ -45,6 +46,14 @@ def _is_not_negative(value: Any) -> bool:
 
 def _is_positive(value: Any) -> bool:
     return _is_number(value) and value >= 1
+
+
+def _is_time(value: Any) -> bool:
+    return _is_not_negative(value) and value <= MAX_TIMER_MS
+
+
+def _is_positive_time(value: Any) -> bool:
+    return _is_time(value) and value >= 1
 
 
 def _is_pattern(value: Any) -> bool:
@@ -78,15 +87,15 @@ _MASTER: Final = _one_of("client-local", "random", "min-masters")
 
 KEYS: Final[dict[str, PolicyKey]] = {
     "alternate-exchange": PolicyKey(_is_text, "alternate exchange name"),
-    "consumer-timeout": PolicyKey(_is_not_negative, "consumer timeout"),
-    "consumer-disconnected-timeout": PolicyKey(_is_not_negative, "consumer disconnected timeout"),
+    "consumer-timeout": PolicyKey(_is_time, "consumer timeout"),
+    "consumer-disconnected-timeout": PolicyKey(_is_time, "consumer disconnected timeout"),
     "dead-letter-exchange": PolicyKey(_is_text, "dead letter exchange name"),
     "dead-letter-routing-key": PolicyKey(_is_text, "dead letter routing key"),
     "dead-letter-strategy": PolicyKey(
         _one_of("at-most-once", "at-least-once"), "dead letter strategy"
     ),
-    "message-ttl": PolicyKey(_is_not_negative, "message TTL", True),
-    "expires": PolicyKey(_is_positive, "queue expiry", True),
+    "message-ttl": PolicyKey(_is_time, "message TTL", True),
+    "expires": PolicyKey(_is_positive_time, "queue expiry", True),
     "max-length": PolicyKey(_is_not_negative, "maximum length", True),
     "max-length-bytes": PolicyKey(_is_not_negative, "maximum length in bytes", True),
     "max-in-memory-length": PolicyKey(_is_not_negative, "maximum memory in bytes", True),
@@ -98,8 +107,8 @@ KEYS: Final[dict[str, PolicyKey]] = {
     "delayed-retry-type": PolicyKey(
         _one_of("all", "failed", "returned", "disabled"), "delayed retry type", True
     ),
-    "delayed-retry-min": PolicyKey(_is_positive, "delayed retry minimum delay", True),
-    "delayed-retry-max": PolicyKey(_is_positive, "delayed retry maximum delay", True),
+    "delayed-retry-min": PolicyKey(_is_positive_time, "delayed retry minimum delay", True),
+    "delayed-retry-max": PolicyKey(_is_positive_time, "delayed retry maximum delay", True),
     "max-age": PolicyKey(_is_age, "max age"),
     "stream-max-segment-size-bytes": PolicyKey(
         lambda value: _is_not_negative(value) and value <= MAX_SEGMENT_BYTES, "segment size"
@@ -119,7 +128,7 @@ KEYS: Final[dict[str, PolicyKey]] = {
     "routing-key": PolicyKey(_is_text, "routing key"),
     "filter": PolicyKey(_is_filter, "filter"),
     "unmatched": PolicyKey(_one_of("keep", "dead-letter", "drop"), "way with unmatched messages"),
-    "unmatched-after": PolicyKey(_is_not_negative, "time in milliseconds"),
+    "unmatched-after": PolicyKey(_is_time, "time in milliseconds"),
 }
 
 _MIRRORS: Final = frozenset(

@@ -95,6 +95,9 @@ def test_one_virtual_host_is_exported_and_imported_into_another(broker: Broker) 
         ({"parameters": [{"component": "operator_policy", "name": "p", "value": 1}]}, "parameters"),
         ({"vhosts": [{"name": ""}]}, "the name of a vhost"),
         ({"exchanges": [{"name": "x", "type": "nope"}]}, "unknown exchange type"),
+        ({"vhosts": [{"name": []}]}, "vhosts, entry 1: name is text, not list"),
+        ({"queues": [{"name": 0}]}, "queues, entry 1: name is text, not int"),
+        ({"exchanges": [{"name": None, "type": "topic"}]}, "name is text, not NoneType"),
     ],
 )
 def test_a_document_that_cannot_be_used_is_refused_and_says_where(
@@ -102,6 +105,16 @@ def test_a_document_that_cannot_be_used_is_refused_and_says_where(
 ) -> None:
     with pytest.raises(PreconditionFailed, match=problem):
         import_definitions(broker, document)
+
+
+@pytest.mark.parametrize("last", [1, [1], [{"source": "amq.topic", "routing_key": {}}]])
+def test_nothing_is_imported_of_a_document_that_is_not_built_like_definitions(
+    broker: Broker, last: Any
+) -> None:
+    before = export_definitions(broker)
+    with pytest.raises(PreconditionFailed):
+        import_definitions(broker, {"queues": [{"name": "q"}], "bindings": last})
+    assert export_definitions(broker) == before
 
 
 def test_users_of_ours_keep_their_hash(make_broker) -> None:

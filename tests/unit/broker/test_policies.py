@@ -203,6 +203,8 @@ def test_every_key_takes_good_values_and_no_others(broker: Broker, key: str) -> 
     [
         ({"definition": {}}, "no policy provided"),
         ({"definition": 3}, "must be a dictionary"),
+        ({"definition": {"message-ttl": 2**64}}, "is not a valid message TTL"),
+        ({"definition": {"expires": 2**64}}, "is not a valid queue expiry"),
         ({"definition": {"ha-mode": "all"}}, r'\[\{<<"ha-mode">>,<<"all">>\}\] are not recognised'),
         ({"pattern": "("}, "invalid regular expression"),
         ({"priority": "high"}, "whole number"),

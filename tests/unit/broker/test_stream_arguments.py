@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from headgate.broker.definition import define_queue
+from headgate.broker.definition import MAX_AGE_S, define_queue
 from headgate.broker.refusals import PreconditionFailed
 from headgate.broker.stream_arguments import (
     read_subscription,
@@ -108,3 +108,11 @@ def test_options_of_the_stream_follow_from_the_arguments():
         "max_bytes": 10_000_000,
         "max_age": timedelta(days=7),
     }
+
+
+@pytest.mark.parametrize("age", ["99999999999999999999Y", "9" * 5_000 + "s"])
+def test_an_age_beyond_all_messages_is_cut(age):
+    definition = define_queue("q", "/", {"x-queue-type": "stream", "x-max-age": age})
+    half_a_century = timedelta(seconds=MAX_AGE_S)
+    assert stream_options(definition, "always")["max_age"] == half_a_century
+    assert read_subscription("q", {"x-stream-offset": age}).start == half_a_century
