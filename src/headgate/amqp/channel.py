@@ -123,21 +123,26 @@ class Channel:
         self, route: Route, content: Content
     ) -> tuple[Sequence[BrokerQueue] | None, Content]:
         """The queues of a message whose properties decide, and how they get it; None if it is held back."""
+        is_special = content.properties.is_special
+        if not is_special and not route.is_delayed:
+            queues = self.vhost.queues_by_properties(content, route)
+            route.traffic.routed += len(queues)
+            return queues, content
         headers = content.headers
-        if content.properties.is_special:
+        if is_special:
             check_content(content, self.connection.login)
             content = self._address_replies(content)
         if route.is_delayed and self.vhost.hold_back(content):
             return None, content
-        carbon, queues = carbon_keys(headers), route.queues
-        if carbon or queues is None:
+        carbon, found = carbon_keys(headers), route.queues
+        if carbon or found is None:
             keys = (route.routing_key, *carbon)
             self._permissions.check_topics("write", route.exchange, carbon)
-            queues = self.vhost.queues_for(content, route.exchange, keys)
-            route.traffic.routed += 0 if route.queues else len(queues)
+            found = self.vhost.queues_for(content, route.exchange, keys)
+            route.traffic.routed += 0 if route.queues else len(found)
         if "BCC" in headers:
             content = content.with_headers({}, removed=("BCC",))
-        return queues, content
+        return found, content
 
     def _address_replies(self, content: Content) -> Content:
         """Say where direct replies go."""

@@ -35,6 +35,7 @@ class Content(BrokerMessage):
     """A published message."""
 
     __slots__ = ("body_size", "channel", "expiration", "head_size", "is_single", "persistent", "priority", "properties", "raw", "route")  # fmt: skip
+    properties: Properties
 
     def __init__(
         self,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from headgate.broker.refusals import PreconditionFailed as PreconditionFailed
     from headgate.broker.refusals import Refusal as Refusal
     from headgate.broker.refusals import ResourceLocked as ResourceLocked
+    from headgate.broker.routes import Route as Route
     from headgate.broker.sessions import Session as Session
     from headgate.broker.sessions import Sessions as Sessions
     from headgate.broker.statistics import CHANNEL_COUNTERS as CHANNEL_COUNTERS
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from headgate.broker.users import User as User
     from headgate.broker.users import make_user as make_user
     from headgate.broker.users import parse_tags as parse_tags
-    from headgate.broker.vhost import Route as Route
     from headgate.broker.vhost import VirtualHost as VirtualHost
     from headgate.broker.vhost_settings import VhostSettings as VhostSettings
 else:
@@ -107,7 +107,8 @@ else:
             "stream_arguments": ["FILTER_VALUE", "stored_filter_value"],
             "stream_home": ["StreamHome"],
             "stream_queue": ["StreamQueue"],
-            "vhost": ["Route", "VirtualHost"],
+            "routes": ["Route"],
+            "vhost": ["VirtualHost"],
             "vhost_settings": ["VhostSettings"],
             "access": ["ADMINISTRATOR", "AccessControl", "TokenReader", "is_loopback"],
             "parameters": ["Parameter", "Parameters"],

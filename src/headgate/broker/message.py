@@ -22,6 +22,7 @@ class BrokerMessage(ABC):
     priority: int
     expiration: int | None  # milliseconds
     body_size: int
+    properties: object  # what decides besides the routing key: one object for equal ones
 
     @property
     @abstractmethod

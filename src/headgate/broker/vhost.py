@@ -28,9 +28,10 @@ from headgate.broker.refusals import (
     PreconditionFailed,
     ResourceLocked,
 )
+from headgate.broker.routes import KnownRoutes, Route
 from headgate.broker.stream_queue import StreamQueue
 from headgate.broker.trace import trace_message
-from headgate.broker.traffic import ExchangeTraffic, RouteTraffic
+from headgate.broker.traffic import ExchangeTraffic
 from headgate.broker.vhost_settings import VhostSettings
 from headgate.errors import BindingRefused, DeclarationRefused
 from headgate.routing import DELAYED, Binding, Exchange, ExchangeType, Topology
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 DEFAULT: Final = ""
 RESERVED: Final = "amq."
 ON_DEFAULT: Final = "operation not permitted on the default exchange"
-# Routes by exchange and routing key that are kept, at most; any change of the topology forgets them.
-MAX_ROUTES: Final = 100_000
 
 
 class ReplyTaker(Protocol):
@@ -50,23 +49,6 @@ class ReplyTaker(Protocol):
 
     def deliver(self, entries: Sequence[QueueEntry]) -> None:
         """Send them."""
-
-
-class Route:
-    """Where messages of one exchange and routing key go; `queues` is None where their headers decide."""
-
-    __slots__ = ("exchange", "is_delayed", "queues", "routing_key", "traffic")
-
-    def __init__(
-        self,
-        exchange: str,
-        routing_key: str,
-        queues: tuple[BrokerQueue, ...] | None,
-        traffic: RouteTraffic,
-    ) -> None:
-        self.exchange, self.routing_key, self.queues = exchange, routing_key, queues
-        self.is_delayed = False  # whether the exchange may hold a message back
-        self.traffic = traffic
 
 
 class VirtualHost:
@@ -84,7 +66,7 @@ class VirtualHost:
         self._exclusive: dict[
             object, dict[BrokerQueue, None]
         ] = {}  # by the connection that owns them
-        self._routes: dict[tuple[str, str], Route] = {}
+        self._routes = KnownRoutes()
         self.effects = PolicyEffects(self)
         self.traffic = ExchangeTraffic()
         self.confirms = 0
@@ -312,7 +294,7 @@ class VirtualHost:
 
     def find_route(self, exchange: str, routing_key: str) -> Route:
         """Where a message for this exchange and key goes; refused if one may not publish there."""
-        route = self._routes.get((exchange, routing_key))
+        route = self._routes.by_key.get((exchange, routing_key))
         if route is None:
             if self.find_exchange(exchange).internal:
                 raise AccessRefused(
@@ -324,10 +306,21 @@ class VirtualHost:
             traffic = self.traffic.of(exchange, len(queues or ()))
             route = Route(exchange, routing_key, queues, traffic)
             route.is_delayed = is_delayed
-            if len(self._routes) >= MAX_ROUTES:
-                self._routes.clear()
-            self._routes[exchange, routing_key] = route
+            self._routes.add(route)
         return route
+
+    def queues_by_properties(self, message: BrokerMessage, route: Route) -> tuple[BrokerQueue, ...]:
+        """The queues of a message where more than its routing key decides; found once for equal properties."""
+        key = route, message.properties
+        queues = self._routes.by_properties.get(key)
+        if queues is None:
+            queues = ()
+            if self.topology.exchange(route.exchange) is not None:
+                routed = self.topology.route(route.exchange, message.envelope(route.routing_key))
+                queues = self._queues_of(routed.queues)
+                if self.topology.is_steady(routed):
+                    self._routes.remember(key, queues)
+        return queues
 
     def queues_for(
         self, message: BrokerMessage, exchange: str, keys: Sequence[str]

@@ -183,6 +183,7 @@ class ModulusHashIndex(ChoosingIndex):
 class RandomIndex(ChoosingIndex):
     """At random. A batch is spread by what its rows hold, so that a pipeline which repeats one routes it alike."""
 
+    is_steady = False
     draw: Callable[[int], int] = staticmethod(random.randrange)
 
     def choose(self, message: Routable) -> Target | None:

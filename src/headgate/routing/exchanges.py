@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from headgate.errors import BindingRefused, TopicPatternError
-from headgate.filters import TRUE, Columns, Filter, check_pattern
+from headgate.filters import TRUE, Columns, Filter, check_pattern, depends_on_time
 from headgate.matching import (
     Checks,
     CodedAnswers,
@@ -81,6 +81,7 @@ class ExchangeIndex(ABC):
         self._pending: list[NewBinding] | None = None  # bound in bulk, and not inserted yet
         self.via = (exchange.name,)
         self.special = 0  # members that are no queues
+        self._timed = 0  # filters that ask for the time
         last = exchange.alternate is None
         self.nowhere: RouteAnswer = Routed(frozenset(), True, self.via) if last else _NOTHING
 
@@ -100,6 +101,7 @@ class ExchangeIndex(ABC):
             return False
         if tree is not None:
             self.filters[binding] = tree
+            self._timed += depends_on_time(tree)
         _, destination, kind, _, _ = binding
         if kind == "exchange":
             self.special += 1
@@ -133,8 +135,15 @@ class ExchangeIndex(ABC):
         place, tree = self.bindings.pop(binding), self.filters.pop(binding, None)
         if binding.kind == "exchange":
             self.special -= 1
+        if tree is not None:
+            self._timed -= depends_on_time(tree)
         self.delete(binding, place, tree)
         return True
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it answers alike for messages that differ in nothing but the body, until a binding changes."""
+        return not self._timed
 
     @abstractmethod
     def place(self, binding: Binding, tree: Filter | None) -> Any:

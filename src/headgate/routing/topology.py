@@ -222,10 +222,7 @@ class Topology:
 
     def route(self, exchange: str, message: Routable | tuple[str, Mapping[str, Any]]) -> Routed:
         """Where the message goes. What came over AMQP is an `Envelope` or (routing key, headers)."""
-        try:
-            index = self._public[exchange]
-        except KeyError:
-            raise self._refuse_publishing(exchange) from None
+        index = self._public.get(exchange) or self._find_public(exchange)
         if type(message) is tuple:
             message = Envelope(*message)
         # Settled answers were put in under the lock, and go with the next change.
@@ -252,6 +249,10 @@ class Topology:
                 return None
             envelope = Envelope(topic)
             return self._walk(index, index.find(envelope), envelope, by_key=True)
+
+    def is_steady(self, routed: Routed) -> bool:
+        """Whether messages that differ in nothing but the body go there, too, until something is changed."""
+        return all(self._indexes[name].is_steady for name in routed.via)
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
         """Where each row of the batch goes; its columns are named as in `headgate.columns.names`."""
@@ -356,16 +357,13 @@ class Topology:
 
     def _find_public(self, exchange: str) -> ExchangeIndex:
         index = self._public.get(exchange)
-        if index is None:
-            raise self._refuse_publishing(exchange)
-        return index
-
-    def _refuse_publishing(self, exchange: str) -> Exception:
-        if exchange in self._indexes:
-            return NotPermitted(
+        if index is None and exchange in self._indexes:
+            raise NotPermitted(
                 f"the exchange {exchange!r} is internal: bind it to one that may be published to"
             )
-        return UnknownExchange(exchange)
+        if index is None:
+            raise UnknownExchange(exchange)
+        return index
 
     def _route_locked(
         self, exchange: str, message: Routable, moment: object | None, answer: RouteAnswer | None
