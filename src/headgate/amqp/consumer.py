@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from headgate.amqp.channel import Channel
 
 NO_LIMIT: Final = 1_000
-FLUSH_BYTES: Final = 262_144
 _DELIVER: Final = b"\0\x3c\0\x3c"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
 from headgate.amqp.blocking import alarms_changed
+from headgate.amqp.content import FRAME_MAX
 from headgate.amqp.login import CertificateName, Peer, log_in
 from headgate.amqp.methods import HEARTBEAT, PREAMBLE
 from headgate.amqp.permissions import Permissions
@@ -26,7 +27,6 @@ log: Final = logging.getLogger(__name__)
 PRODUCT: Final = "RabbitMQ"
 VERSION: Final = "4.0.5"
 CHANNEL_MAX: Final = 2_047
-FRAME_MAX: Final = 131_072
 FRAME_MIN: Final = 4_096
 HEARTBEAT_S: Final = 60
 READ_BYTES: Final = 1 << 16

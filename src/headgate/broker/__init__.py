@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headgate.broker.access import AccessControl as AccessControl
     from headgate.broker.access import TokenReader as TokenReader
     from headgate.broker.access import is_loopback as is_loopback
+    from headgate.broker.alarms import used_bytes as used_bytes
     from headgate.broker.broker import BOUND as BOUND
     from headgate.broker.broker import DEFAULT_VHOST as DEFAULT_VHOST
     from headgate.broker.broker import Broker as Broker
@@ -75,6 +76,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "alarms": ["used_bytes"],
             "broker": ["BOUND", "DEFAULT_VHOST", "Broker"],
             "consumer": ["BrokerConsumer"],
             "contract": ["BrokerQueue"],

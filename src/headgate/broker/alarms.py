@@ -16,7 +16,6 @@ WORDS: Final = {
     "disk": "low on disk",
     "store": "the store cannot commit",
 }
-MEMORY: Final = 0.6  # of the machine's
 DISK_FREE_BYTES: Final = 50_000_000
 LOOK_S: Final = 1.0  # between two looks at memory and disk
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")

@@ -10,12 +10,10 @@ import socket
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.broker import Broker
-
-PAGE_BYTES: Final = resource.getpagesize()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +60,13 @@ class NodeFacts:
 
 def node_facts(broker: Broker, options: NodeOptions) -> NodeFacts:
     """Look at this process."""
+    from headgate.broker import used_bytes
+
     active = active_alarms(broker)
-    memory = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
     return NodeFacts(
         pid=os.getpid(),
         uptime_ms=max(0, int(time.time() * 1000) - broker.statistics.started_at),
-        memory_bytes=memory,
+        memory_bytes=used_bytes(),
         memory_limit_bytes=broker.alarms.memory_limit_bytes,
         memory_alarm="memory" in active,
         disk_free_bytes=shutil.disk_usage(options.data or "/").free,
