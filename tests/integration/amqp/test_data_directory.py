@@ -14,6 +14,7 @@ from headgate.cli.app import run
 from headgate.data_directory import back_up, repair_directory, restore_backup, verify_directory
 from headgate.errors import HeadgateError, StoreCorrupt, StoreLocked, StoreTooNew
 from headgate.streams import Stream
+from headgate.streams.upkeep import copying
 from headgate.streams.write.inbox import write_deposit
 from headgate.testing import Broker
 
@@ -124,6 +125,31 @@ def test_a_stream_is_copied_while_it_is_written_and_sealed(tmp_path: Path) -> No
             worker.join()
         stream.close()
     assert verify_directory(target, quiet).fine
+
+
+def test_a_message_written_between_an_index_and_its_log_does_not_spoil_the_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    publish(data, 1)
+    copy = copying._copy
+    with Stream.create(data / "streams" / "events") as stream, stream.producer() as producer:
+
+        def copy_and_write(source: Path, target: Path) -> int:
+            size = copy(source, target)
+            if source.suffix == ".idx":
+                producer.publish(b"2")
+                producer.flush()
+            return size
+
+        producer.publish(b"1")
+        producer.flush()
+        monkeypatch.setattr(copying, "_copy", copy_and_write)
+        back_up(data, tmp_path / "backup", quiet)
+    monkeypatch.undo()
+    assert restore_backup(tmp_path / "backup", tmp_path / "restored", quiet).streams == 1
+    with Stream.open(tmp_path / "restored" / "streams" / "events") as restored:
+        assert numbers(restored) == [1]
 
 
 def test_a_deposit_that_waits_is_in_the_backup(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 No lock is taken. What makes the copy sound is the order:
 
     deposits   before the segments: one that is adopted meanwhile is in the log, and its id with it, so that it counts once
-    index      before its log: the log of an entry is written before the entry
+    index      before its log: the log of an entry is written before the entry; what the log has beyond it is cut off
     segments   as one listing has them; when a file of it disappears, sealed or dropped, the next listing begins anew
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.errors import StreamError
-from headgate.files import copy_database, sync_directory
+from headgate.files import copy_database, open_for_reading, sync_directory
 from headgate.streams.format import (
     COLD_DIRECTORY,
     CURSORS_FILE,
@@ -26,7 +26,10 @@ from headgate.streams.format import (
     index_path,
 )
 from headgate.streams.listing import list_segments
+from headgate.streams.segments.hot_index import read_index
+from headgate.streams.segments.hot_walk import read_head_of
 from headgate.streams.write.inbox import deposits
+from headgate.streams.write.lock import is_held
 from headgate.streams.write.staged import staged_folder
 
 PASSES: Final = 100  # listings of a stream whose segments disappear faster than they are copied
@@ -95,7 +98,22 @@ def _copy_segment(file: SegmentFile, source: Path, target: Path, copied: dict[st
             copied[name] = _copy(file.path, target / name)
         return copied[name]
     index = index_path(source, file.first_offset)
-    return _copy(index, target / index.name) + _copy(file.path, target / name)
+    size = _copy(index, target / index.name)
+    growing = is_held(source)
+    return size + _copy(file.path, target / name) - (_cut(target / name) if growing else 0)
+
+
+def _cut(log: Path) -> int:
+    """Cut off what was written to a log after its index was copied; return how many bytes that were."""
+    with open_for_reading(log) as fd:
+        size = os.fstat(fd).st_size
+        reach = read_index(log.parent, read_head_of(fd, log)).reach
+    if reach is None or reach >= size:
+        return 0
+    with open(log, "r+b") as file:
+        file.truncate(reach)
+        os.fsync(file.fileno())
+    return size - reach
 
 
 def _copy_cold(source: Path, target: Path, copied: dict[str, int]) -> int:
