@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from headgate.broker.dead_letters import carbon_keys as carbon_keys
     from headgate.broker.definition import type_name as type_name
     from headgate.broker.definitions import export_definitions as export_definitions
-    from headgate.broker.definitions import import_definitions as import_definitions
+    from headgate.broker.definitions_import import DefinitionsImport as DefinitionsImport
+    from headgate.broker.definitions_import import import_definitions as import_definitions
     from headgate.broker.inspection import delete_entry as delete_entry
     from headgate.broker.inspection import find_entry as find_entry
     from headgate.broker.inspection import latest_entries as latest_entries
@@ -83,7 +84,8 @@ else:
             "dead_letters": ["carbon_keys"],
             "definition": ["type_name"],
             "inspection": ["delete_entry", "find_entry", "latest_entries", "requeue_dead_letter"],
-            "definitions": ["export_definitions", "import_definitions"],
+            "definitions": ["export_definitions"],
+            "definitions_import": ["DefinitionsImport", "import_definitions"],
             "message": ["BrokerMessage", "QueueEntry"],
             "refusals": [
                 "AccessRefused",

@@ -13,6 +13,7 @@ from headgate.broker import (
     PreconditionFailed,
     User,
     export_definitions,
+    hash_password,
     import_definitions,
 )
 
@@ -118,8 +119,6 @@ def test_nothing_is_imported_of_a_document_that_is_not_built_like_definitions(
 
 
 def test_users_of_ours_keep_their_hash(make_broker) -> None:
-    from headgate.broker import hash_password
-
     broker = make_broker()
     broker.access.put_user(User("ann", hash_password("secret"), ("management",)))
     document = export_definitions(broker)
@@ -128,3 +127,40 @@ def test_users_of_ours_keep_their_hash(make_broker) -> None:
     assert broker.access.users["ann"].password.verify("secret")
     import_definitions(broker, {"users": [{"name": "bob", "password": "plain", "tags": "x"}]})
     assert broker.access.users["bob"].password.verify("plain")
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ({"bindings": [{"source": "nope", "destination": "new"}]}, r"bindings, entry 1 \(nope\)"),
+        ({"exchanges": [{"name": 7, "type": "topic"}]}, "name is text, not int"),
+        ({"exchanges": [{"name": "x", "type": "topic", "durable": "no"}]}, "true or false"),
+        ({"policies": [{"name": "p", "pattern": "(", "definition": {"expires": 1}}]}, "policies"),
+    ],
+)
+def test_a_document_with_one_bad_entry_changes_nothing(
+    broker: Broker, bad: dict[str, Any], problem: str
+) -> None:
+    good = {"vhosts": [{"name": "shop"}], "queues": [{"name": "new"}]}
+    users = {"users": [{"name": "bob", "password": "plain", "tags": ""}]}
+    before = export_definitions(broker)
+    with pytest.raises(PreconditionFailed, match=problem):
+        import_definitions(broker, {**good, **users, **bad})
+    assert export_definitions(broker) == before
+
+
+def test_entries_may_refer_to_what_is_there_already(broker: Broker) -> None:
+    vhost = broker.vhosts["/"]
+    vhost.declare_queue("there")
+    vhost.declare_exchange("orders", "topic", durable=True)
+    broker.access.put_user(User("ann", hash_password("secret")))
+    import_definitions(
+        broker,
+        {
+            "permissions": [
+                {"user": "ann", "vhost": "/", "configure": "", "write": "", "read": ""}
+            ],
+            "bindings": [{"source": "orders", "destination": "there", "routing_key": "#"}],
+        },
+    )
+    assert [b.source for b in vhost.topology.bindings() if b.source] == ["orders"]
