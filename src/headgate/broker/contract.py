@@ -62,6 +62,11 @@ class BrokerQueue(ABC):
         return browse_entries(self, filter_text, after, limit)
 
     @property
+    def messages(self) -> int:
+        """How many messages it holds, those included that were delivered and are not settled."""
+        return len(self) + self.unacked
+
+    @property
     def published(self) -> int:
         """How many messages it took since the broker started."""
         return 0

@@ -23,7 +23,7 @@ _Key = TypeVar("_Key")
 
 # What is counted of each kind of object, in the order of the tuples. The names are RabbitMQ's.
 QUEUE_COUNTERS: Final = ("publish", "ack", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver")  # fmt: skip
-QUEUE_GAUGES: Final = ("messages_ready", "messages_unacknowledged", "message_bytes_ready")
+QUEUE_GAUGES: Final = ("messages_ready", "messages_unacknowledged", "message_bytes_ready", "messages")  # fmt: skip
 EXCHANGE_COUNTERS: Final = ("publish_in", "publish_out", "return_unroutable", "drop_unroutable")
 CHANNEL_COUNTERS: Final = ("publish", "confirm", "return_unroutable", "drop_unroutable", "ack", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver")  # fmt: skip
 CONNECTION_COUNTERS: Final = ("recv_oct", "send_oct")
@@ -181,6 +181,7 @@ def queue_counts(queue: BrokerQueue) -> CounterValues:
         len(queue),
         unacked,
         queue.ready_bytes,
+        queue.messages,
     )
 
 

@@ -81,6 +81,11 @@ class StreamQueue(BrokerQueue):
         return self._next_offset - self._first_offset
 
     @property
+    def messages(self) -> int:
+        """How many messages are stored; what was delivered is among them."""
+        return len(self)
+
+    @property
     def published(self) -> int:
         return self._published
 

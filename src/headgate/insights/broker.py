@@ -60,6 +60,7 @@ class BrokerQueueFacts:
     policy: str | None
     operator_policy: str | None
     effective_policy: Mapping[str, Any]
+    messages: int  # of a stream those that are stored, else ready and unacknowledged ones
     ready: int
     unacknowledged: int
     ready_bytes: int
@@ -183,6 +184,7 @@ def queue_facts_of(queue: BrokerQueue) -> BrokerQueueFacts:
         policy=policy,
         operator_policy=operator,
         effective_policy=effective,
+        messages=queue.messages,
         ready=len(queue),
         unacknowledged=queue.unacked,
         ready_bytes=queue.ready_bytes,

@@ -62,7 +62,7 @@ GLOBAL: Final = (
 QUEUE_GAUGES: Final[Sequence[tuple[str, str, Read]]] = (
     ("queue_messages_ready", "Messages ready to be delivered.", lambda q: q.ready),
     ("queue_messages_unacked", "Messages delivered and not acknowledged.", lambda q: q.unacknowledged),
-    ("queue_messages", "Ready and unacknowledged messages.", lambda q: q.ready + q.unacknowledged),
+    ("queue_messages", "Ready and unacknowledged messages.", lambda q: q.messages),
     ("queue_messages_ready_bytes", "Bytes of the ready messages.", lambda q: q.ready_bytes),
 )  # fmt: skip
 QUEUE_COUNTERS: Final[Sequence[tuple[str, str, Read]]] = (
@@ -156,7 +156,7 @@ def broker_metrics(site: Site) -> Iterator[Metric]:
         ("rabbitmq_queues", "Queues.", facts.queues),
         ("rabbitmq_queue_messages_ready", "Messages ready to be delivered.", counts["messages_ready"]),
         ("rabbitmq_queue_messages_unacked", "Messages delivered and not acknowledged.", counts["messages_unacknowledged"]),
-        ("rabbitmq_queue_messages", "Ready and unacknowledged messages.", counts["messages_ready"] + counts["messages_unacknowledged"]),
+        ("rabbitmq_queue_messages", "Ready and unacknowledged messages.", counts["messages"]),
         ("rabbitmq_queue_messages_ready_bytes", "Bytes of the ready messages.", counts["message_bytes_ready"]),
         ("headgate_unmatched_messages", "Messages that no consumer's filter matches.", sum(map(count_unmatched, broker.vhosts.values()))),
         ("headgate_dead_letter_messages", "Messages in queues that dead letters go to.", sum(map(count_dead_letters, broker.vhosts.values()))),

@@ -367,6 +367,24 @@ def test_a_stream_queue_is_browsed_and_listed_with_its_directory(http):
     assert http.get(stream).json()["type"] == "stream"
 
 
+def test_what_a_stream_delivered_is_counted_once(http, amqp):
+    stream = "/api/queues/%2F/history"
+    http.put(stream, json={"arguments": {"x-queue-type": "stream"}, "durable": True})
+    for _ in range(5):
+        publish(http, key="history")
+    channel, got = amqp.channel(), []
+    channel.basic_qos(prefetch_count=3)
+    start = {"x-stream-offset": "first"}
+    channel.basic_consume("history", lambda *a: got.append(a[3]), arguments=start)
+    while len(got) < 3:
+        amqp.process_data_events(10)
+    row = http.get(stream).json()
+    assert (row["messages"], row["messages_ready"], row["messages_unacknowledged"]) == (5, 5, 3)
+    [row] = http.get("/api/queues?columns=name,messages").json()
+    assert row["messages"] == 5
+    channel.close()
+
+
 def test_a_message_is_traced_without_being_published(http, orders):
     bindings = "/api/bindings/%2F/e/amq.topic/q/orders"
     http.post(bindings, json={"routing_key": "a.#", "arguments": {"x-filter": "n > 5"}})

@@ -79,7 +79,7 @@ QUICK: Final[dict[str, Callable[[BrokerQueue], Any]]] = {
     "durable": lambda queue: queue.durable,
     "auto_delete": lambda queue: queue.auto_delete,
     "exclusive": lambda queue: queue.owner is not None,
-    "messages": lambda queue: len(queue) + queue.unacked,
+    "messages": lambda queue: queue.messages,
     "messages_ready": len,
     "messages_unacknowledged": lambda queue: queue.unacked,
     "message_bytes": lambda queue: queue.ready_bytes,

@@ -63,8 +63,8 @@ def totals_of(flow: Flow) -> JsonObject:
     ready, unacked = flow.counts["messages_ready"], flow.counts["messages_unacknowledged"]
     rates = flow.rates["messages_ready"], flow.rates["messages_unacknowledged"]
     return {
-        "messages": ready + unacked,
-        "messages_details": {"rate": sum(rates)},
+        "messages": flow.counts["messages"],
+        "messages_details": {"rate": flow.rates["messages"]},
         "messages_ready": ready,
         "messages_ready_details": {"rate": rates[0]},
         "messages_unacknowledged": unacked,
@@ -93,7 +93,7 @@ def queue_basics(facts: BrokerQueueFacts, node: str) -> JsonObject:
 
 def queue_totals(facts: BrokerQueueFacts) -> JsonObject:
     return {
-        "messages": facts.ready + facts.unacknowledged,
+        "messages": facts.messages,
         "messages_ready": facts.ready,
         "messages_unacknowledged": facts.unacknowledged,
     }
