@@ -146,6 +146,7 @@ def test_an_async_database_works_in_a_child(tmp_path: Path) -> None:
 
 def test_a_child_forked_while_a_relay_moved_entries_does_not_hold_its_lock(tmp_path: Path):
     read, write = os.pipe()
+    (tmp_path / "app.db").touch()
     file = OutboxFile(tmp_path / "app.db")
     with file.lock() as is_locked:
         assert is_locked

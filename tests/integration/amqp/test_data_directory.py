@@ -17,6 +17,7 @@ from headgate.streams import Stream
 from headgate.streams.upkeep import copying
 from headgate.streams.write.inbox import write_deposit
 from headgate.testing import Broker
+from tests.patience import wait_until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 PAGE = 4096
@@ -163,6 +164,7 @@ def test_a_deposit_that_waits_is_in_the_backup(tmp_path: Path) -> None:
     with Stream.open(tmp_path / "backup" / "streams" / "events") as copy, copy.producer() as third:
         third.publish(b"3")
         third.flush()
+        wait_until(lambda: len(numbers(copy)) == 3)  # the deposit is adopted in the background
         assert sorted(numbers(copy)) == [1, 2, 3]
 
 

@@ -398,6 +398,9 @@ def with_old_tables(file: Path) -> None:
         "DROP INDEX headgate_archive_turn; ALTER TABLE headgate_archive DROP COLUMN turn; "
         "ALTER TABLE headgate_catalog DROP COLUMN last_turn; "
         # what came after them
+        "DROP TRIGGER headgate_group_left; DROP TRIGGER headgate_group_freed; DROP INDEX headgate_delivery_aside; "
+        "DROP INDEX headgate_delivery_ready; ALTER TABLE headgate_delivery DROP COLUMN aside; "
+        "CREATE INDEX headgate_delivery_ready ON headgate_delivery (queue, rank, message) WHERE state = 0; "
         "ALTER TABLE headgate_delivery DROP COLUMN doubt; DROP TRIGGER headgate_queue_dropped; DROP TABLE headgate_dropped; "
         "DROP TRIGGER headgate_inbox; CREATE TRIGGER headgate_inbox INSTEAD OF INSERT ON inbox BEGIN SELECT 1; END; "
         "ALTER TABLE headgate_unrouted DROP COLUMN visible_at; ALTER TABLE headgate_unrouted DROP COLUMN grp; "
