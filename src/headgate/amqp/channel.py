@@ -88,7 +88,9 @@ class Channel:
         route.traffic.count += 1
         if queues is None or content.properties.is_special:
             queues, content = self._find_queues(route, content)
-        if queues:
+        if queues and len(queues) == 1:
+            accepted = queues[0].publish(content)
+        elif queues:
             accepted = self.vhost.deliver(content, queues)
         elif queues is not None:
             accepted = self._unroutable(publish, content)
