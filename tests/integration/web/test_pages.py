@@ -141,6 +141,21 @@ def test_logging_out_ends_the_session(client):
     assert client.get("/queues").status_code == 303
 
 
+def test_a_changed_password_ends_the_sessions_of_its_user(shop, client):
+    def set_password(password):
+        body = {"password": password, "tags": "management"}
+        answer = httpx.put(f"{shop.http_url}/api/users/anna", json=body, auth=("guest", "guest"))
+        assert answer.is_success
+
+    set_password("first")
+    with httpx.Client(base_url=shop.http_url, headers={"Origin": shop.http_url}) as browser:
+        browser.post("/login", data={"username": "anna", "password": "first"})
+        assert browser.get("/queues").status_code == 200
+        set_password("second")
+        assert browser.get("/queues").status_code == 303
+    assert client.get("/queues").status_code == 200  # of another user
+
+
 def test_live_numbers_come_as_events(shop, client):
     with client.stream("GET", "/live", timeout=10) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")

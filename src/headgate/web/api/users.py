@@ -96,6 +96,7 @@ async def put_user(call: Call) -> Response:
         access.put_user(make_user(name, {**hashed, "tags": tags, "limits": limits}))
     else:
         access.put_user(User(name, None, tags, known.limits if known else {}))
+    call.shared["sessions"].end_all(name)
     return Response(status_code=201 if known is None else 204)
 
 

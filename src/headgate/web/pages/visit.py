@@ -65,7 +65,7 @@ class Visit:
         return who.has("administrator") or self.site.running.access.may_enter(who.login, vhost)
 
     def find_queue(self, vhost: str, name: str) -> BrokerQueue:
-        """A queue of the broker that the user may read."""
+        """A queue in a virtual host that the user may see; `may_read` tells whether its messages may be shown."""
         if (
             self.identity is None
             or vhost not in self.site.running.vhosts
