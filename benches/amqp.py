@@ -253,6 +253,9 @@ def main() -> None:
         from broker_pages import bench_pages
 
         bench_pages(bench, given.quick)
+        from broker_load import bench_load
+
+        bench_load(bench, given.quick)
 
 
 if __name__ == "__main__":
