@@ -7,6 +7,7 @@ import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 from headgate.testing import Broker
+from tests.patience import wait_until
 
 
 def publish(channel, bodies: range, queue: str = "orders", **properties: object) -> None:
@@ -112,6 +113,7 @@ def test_prefetch_and_the_exclusive_use_by_another_do_not_apply(channel, connect
     channel.queue_declare("orders", arguments={"x-single-active-consumer": True})
     channel.basic_consume("orders", lambda *_: None, exclusive=True)
     publish(channel, range(5))
+    wait_until(lambda: ready(channel) == 4)  # the first is with its consumer
     got: list = []
     browse(channel, got)
     assert wait_for(connection, got, 4) == [1, 2, 3, 4]

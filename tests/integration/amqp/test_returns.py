@@ -58,7 +58,7 @@ def test_a_retry_is_delayed_where_its_type_says_so(broker, kind, delayed, at_onc
             begin = time.monotonic()
             settle[delayed](channel, tag)
             tag, _ = next_of(channel)
-            assert time.monotonic() - begin >= least
+            assert time.monotonic() - begin >= least - 0.01  # the broker counts milliseconds
 
 
 def test_all_retries_are_delayed_and_a_restart_loses_none(tmp_path):
@@ -100,7 +100,7 @@ def test_a_channel_that_does_not_acknowledge_in_time_is_closed(settings, queue, 
         with pytest.raises(ChannelClosedByBroker) as caught:
             for _ in channel.consume("q", inactivity_timeout=20, arguments=consumer):
                 pass
-        assert 0.3 <= time.monotonic() - begin < 10
+        assert 0.29 <= time.monotonic() - begin < 10
         assert caught.value.reply_code == 406
         assert caught.value.reply_text == (
             "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 300 ms. "
