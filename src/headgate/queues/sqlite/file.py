@@ -30,6 +30,7 @@ from headgate.errors import DatabaseNotFound, DatabaseUnavailable, QueueOptionsE
 from headgate.forks import keep_for_ever
 from headgate.queues.engine import Access
 
+OPEN_TIMEOUT_MS: Final = 10_000
 _MUST_EXIST: Final = apsw.SQLITE_OPEN_READWRITE
 _IMMUTABLE: Final = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
@@ -63,6 +64,8 @@ def _open_read_only(path: Path) -> apsw.Connection:
     """
     connection = apsw.Connection(str(path), flags=_MUST_EXIST)  # read-only where it is protected
     try:
+        # The first to open a file, and the last to close it, have it to itself for a moment.
+        connection.set_busy_timeout(OPEN_TIMEOUT_MS)
         connection.pragma("query_only", 1)
         connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
     except (apsw.CantOpenError, apsw.ReadOnlyError):

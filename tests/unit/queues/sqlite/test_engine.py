@@ -33,6 +33,7 @@ from headgate.queues.sql import search as search_module
 from headgate.queues.sql.dialect import migrations_of, split_statements, statements_of
 from headgate.queues.sql.search import Search
 from headgate.queues.sqlite.engine import SqliteEngine
+from headgate.queues.sqlite.file import open_file
 from headgate.queues.sqlite.schema import migrate
 from headgate.testing import ManualClock
 
@@ -642,3 +643,16 @@ def test_a_new_queue_is_not_compared_with_the_names_of_all_others(db, monkeypatc
     monkeypatch.setattr("headgate.queues.sql.catalog.nearest", nearest)
     db.queue("new")
     db.subscription("new subscription", "TRUE", filter_headers=["a"])
+
+
+def test_looking_at_a_file_that_another_has_to_itself_for_a_moment_waits(tmp_path):
+    path = tmp_path / "q.db"
+    with connect(f"sqlite:///{path}") as db:
+        db.queue("orders").publish(b"a")
+    holder = apsw.Connection(str(path))
+    holder.pragma("locking_mode", "exclusive")
+    holder.execute("BEGIN EXCLUSIVE")
+    ending = threading.Timer(0.2, holder.close)
+    ending.start()
+    open_file(path, "look").close()  # raised BusyError at once
+    ending.join()
