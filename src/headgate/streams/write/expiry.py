@@ -51,11 +51,16 @@ class Expiry:
                 self._thread.start()
 
     def close(self) -> None:
-        """Wait for the look that is under way; there is no other after it."""
+        """Wait for the look that is under way, and outline the segments that were filled meanwhile: no later writer does."""
         self._closing.set()
         thread = self._thread
         if thread is not None:
             thread.join()
+        try:
+            if self._writer.active_first_offset != self._rolled_at:
+                self._rolled_at = outline_rolled(self._writer, self._rolled_at)
+        except (StreamError, OSError) as problem:
+            _log.debug("%s: full segments get no outline: %s", self._writer.directory, problem)
 
     def _run(self) -> None:
         failures = 0
