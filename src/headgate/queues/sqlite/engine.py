@@ -105,7 +105,7 @@ class SqliteEngine:
             try:
                 with self._write_lock:
                     id = connection.insert_one(row)
-                self._wakers.wake(frozenset((queue.id,)))
+                self._wakers.wake(frozenset((self.operations.last_known(queue).id,)))
                 return id
             except CatalogChanged:
                 pass

@@ -46,7 +46,10 @@ class Watcher:
         real = path.resolve()  # SQLite keeps its log there, not beside a link
         self._files = files.Watch(real.parent, accepts=lambda name: name.startswith(real.name))
         self._version = self._data_version()
-        self._queues, _, self._due = self._read_queues()
+        self._missing: set[int] = (
+            set()
+        )  # queues that consumers wait for and that are paused or gone
+        self._due = self._read_queues(self._wakers.queues())[2]
         self._thread = threading.Thread(target=self._watch, name="headgate-watch", daemon=True)
         self._thread.start()
 
@@ -102,11 +105,18 @@ class Watcher:
 
     def _wake_consumers(self) -> None:
         """Wake consumers of the queues with something to claim, and tell others of an earlier due time."""
-        queues, ready, due = self._read_queues()
+        watched: set[int] | None = None
+        # A consumer that meanwhile learns of another queue by that name has missed the wake-up: then look again.
+        while watched != (watched := self._wakers.queues()):
+            self._wake_consumers_of(watched)
+
+    def _wake_consumers_of(self, watched: set[int]) -> None:
+        queues, ready, due = self._read_queues(watched)
         never = float("inf")
         earlier = {queue for queue, at in due.items() if at < self._due.get(queue, never)}
         # After a queue was deleted, paused or resumed, its consumers look it up again.
-        changed, self._queues, self._due = queues ^ self._queues, queues, due
+        changed = self._missing ^ (watched - queues)
+        self._missing, self._due = watched - queues, due
         if self._connection.execute("SELECT 1 FROM headgate_unrouted LIMIT 1").fetchall():
             self._wakers.wake(None)
         else:
@@ -114,11 +124,12 @@ class Watcher:
             if earlier:
                 self._wakers.set_due_time(frozenset(earlier))
 
-    def _read_queues(self) -> tuple[set[int], set[int], dict[int, int]]:
-        """The ids of the queues that consumers of this process wait for, those of queues with READY deliveries, and the next
-        due time of each queue."""
-        watched = json.dumps(sorted(self._wakers.queues()))
-        rows: list[tuple[Any, ...]] = self._connection.execute(_QUEUE_STATES, (watched,)).fetchall()
+    def _read_queues(self, watched: set[int]) -> tuple[set[int], set[int], dict[int, int]]:
+        """The ids of those of these queues that are not paused, those with READY deliveries, and the next due time of each
+        queue."""
+        rows: list[tuple[Any, ...]] = self._connection.execute(
+            _QUEUE_STATES, (json.dumps(sorted(watched)),)
+        ).fetchall()
         ready = {id for id, ready, _ in rows if ready}
         return {row[0] for row in rows}, ready, {id: due for id, _, due in rows if due}
 

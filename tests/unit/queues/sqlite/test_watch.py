@@ -10,7 +10,7 @@ from headgate.queues.database import connect
 from headgate.queues.sqlite import watch
 from headgate.queues.sqlite.watch import Watcher
 from headgate.queues.wakers import Wakers
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 
 class ScriptedFiles:
@@ -128,3 +128,67 @@ def test_a_callback_that_fails_does_not_keep_the_others_from_being_called(caplog
     wakers.wake(frozenset({1}))
     assert woken == [{1}]
     assert "could not be woken" in caplog.text
+
+
+# ---- a queue that was deleted and created again --------------------------------------------------------
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path}/q.db"
+
+
+def create_again(other):
+    other.delete("q")
+    anew = other.queue("q")
+    anew.publish(b"b")
+
+
+def are_all_waiting(db):
+    return all(line.waiting for line in db.engine._wakers._lines.values())
+
+
+@pytest.fixture
+def may_look(monkeypatch):
+    """The watcher looks for commits when this is set."""
+    look, may_look = Watcher._has_committed, threading.Event()
+
+    def look_late(watcher, *, wait):
+        may_look.wait(PATIENCE)
+        return look(watcher, wait=wait)
+
+    monkeypatch.setattr(Watcher, "_has_committed", look_late)
+    yield may_look
+    may_look.set()
+
+
+def test_a_queue_created_again_before_the_watcher_first_looked_is_not_missed(url, may_look):
+    seen: queues.Queue[bytes] = queues.Queue()
+    with connect(url) as db, connect(url) as other:
+        queue = db.queue("q")
+        with queue.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            wait_until(lambda: are_all_waiting(db))
+            create_again(other)
+            may_look.set()
+            assert seen.get(timeout=PATIENCE) == b"b"
+
+
+def test_a_queue_created_again_of_which_another_thread_learns_meanwhile_is_not_missed(
+    url, may_look, monkeypatch
+):
+    """The watcher has read the state of the old queue, and wakes those who wait for the new one."""
+    read, seen = Watcher._read_queues, queues.Queue()
+    with connect(url) as db, connect(url) as other:
+        queue = db.queue("q")
+
+        def read_and_learn(watcher, watched):
+            found = read(watcher, watched)
+            db.find("q")
+            return found
+
+        with queue.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            wait_until(lambda: are_all_waiting(db))
+            monkeypatch.setattr(Watcher, "_read_queues", read_and_learn)
+            create_again(other)
+            may_look.set()
+            assert seen.get(timeout=PATIENCE) == b"b"
