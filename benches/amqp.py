@@ -1,8 +1,10 @@
-"""The broker: messages by the clock and by its CPU time, delays beside a flood, memory, and start-up with a long queue."""
+"""The broker: messages by the clock and by its CPU time, delays beside a flood, memory, and start-up with a long queue.
+
+AMQP_URL=amqp://guest:guest@127.0.0.1:5672/ names a RabbitMQ that is measured beside it, with fewer messages.
+"""
 
 from __future__ import annotations
 
-import os
 import re
 import statistics
 import subprocess
@@ -10,17 +12,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import Process
 from pathlib import Path
 
-from amqp_client import BATCH, Client, connected, encode_publish, wait_until_open
-from figures import CPU_RATE, RATE, Recorder, at_least, at_most
+from amqp_client import BATCH, Client, Place, connected, encode_publish, wait_until_open
+from amqp_peer import Peer, cpu_seconds, peers
+from figures import CPU_RATE, RATE, Bound, Recorder, at_least, at_most
 from reports import options, recorded
 
-TICKS = os.sysconf("SC_CLK_TCK")
+SLOWER = 3  # times fewer messages for a peer
 
 
 class Served:
@@ -53,9 +56,12 @@ class Served:
         raise RuntimeError("the broker did not start")
 
     @property
+    def place(self) -> Place:
+        return self.port
+
+    @property
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_seconds(self.process.pid)
 
     @property
     def memory(self) -> int:
@@ -84,83 +90,127 @@ def in_process(call: Callable[..., None], *arguments: object) -> Process:
     return process
 
 
-def publish(port: int, count: int, message: bytes, batch: int = BATCH) -> None:
-    with connected(port) as client:
+def publish(place: Place, count: int, message: bytes, batch: int = BATCH) -> None:
+    with connected(place) as client:
         client.publish(count, message, batch)
 
 
-def bench_throughput(bench: Recorder, place: Path, quick: bool) -> None:
+def bench_throughput(bench: Recorder, data: Path, quick: bool) -> None:
     bench.part("Throughput: 100 bytes and 5 headers a message, confirms for each, one ack for each")
     count = 30_000 if quick else 300_000
     for durable in (False, True):
         name = "durable" if durable else "transient"
-        with served(place / name if durable else None) as broker:
-            message = encode_publish("q", durable=durable)
-            with connected(broker.port) as client:
-                client.declare("q", durable)
+        message = encode_publish("q", durable=durable)
+        with served(data / name if durable else None) as broker:
+            brokers = [broker, *peers()]
+            for each in brokers:
+                with connected(each.place) as client:
+                    client.declare_anew("q", durable)
+            rate = partial(_rate, bench, brokers, count)
             bound = at_least(50_000) if durable else None
-            _rate(bench, broker, f"{name}, publish and confirm", count, bound, partial(publish, broker.port, count, message))  # fmt: skip
-            _rate(bench, broker, f"{name}, consume and ack", count, None, partial(_consume, broker.port, "q", count, message))  # fmt: skip
-            _rate(
-                bench,
-                broker,
+            rate(
+                f"{name}, publish and confirm",
+                lambda place, n, m=message: publish(place, n, m),
+                bound,
+            )
+            rate(f"{name}, consume and ack", lambda place, n, m=message: _consume(place, "q", n, m))
+            rate(
                 f"{name}, publish, confirm, consume and ack at once",
-                count,
+                lambda place, n, m=message: _both(place, n, m),
                 at_least(30_000) if durable else None,
-                partial(_both, broker.port, count, message),
-                cpu_bound=None if durable else 100_000,
+                cpu_bound=None if durable else at_least(100_000),
             )
 
 
-def _consume(port: int, queue: str, count: int, message: bytes) -> None:
-    with connected(port) as client:
+def _consume(place: Place, queue: str, count: int, message: bytes) -> None:
+    with connected(place) as client:
         client.consume(queue, count, message)
 
 
-def _both(port: int, count: int, message: bytes) -> None:
-    publisher = in_process(publish, port, count, message)
-    _consume(port, "q", count, message)
+def _both(place: Place, count: int, message: bytes) -> None:
+    publisher = in_process(publish, place, count, message)
+    _consume(place, "q", count, message)
     publisher.join()
 
 
 def _rate(
     bench: Recorder,
-    broker: Served,
-    name: str,
+    brokers: Sequence[Served | Peer],
     count: int,
-    bound: object,
-    work: Callable[[], object],
-    cpu_bound: int | None = None,
+    name: str,
+    work: Callable[[Place, int], object],
+    bound: Bound | None = None,
+    *,
+    cpu_bound: Bound | None = None,
+    slower: int = SLOWER,
 ) -> None:
+    """Measure work with so many messages, on our broker, and with fewer on its peers."""
+    ours, *others = brokers
+    by_clock, by_cpu = _speed(ours, count, work)
+    assert by_cpu is not None
+    clock = bench.add(name, by_clock, RATE, bound)
+    cpu = bench.add(f"{name}, by CPU", by_cpu, CPU_RATE, cpu_bound)
+    for peer in others:
+        assert isinstance(peer, Peer)
+        by_clock, by_cpu = _speed(peer, count // slower, work)
+        bench.versus(clock, peer.name, by_clock)
+        if by_cpu is not None:
+            bench.versus(cpu, peer.name, by_cpu)
+
+
+def _speed(
+    broker: Served | Peer, count: int, work: Callable[[Place, int], object]
+) -> tuple[float, float | None]:
+    """Messages a second by the clock and by the broker's CPU time."""
     cpu, began = broker.cpu_s, time.monotonic()
-    work()
-    seconds, cpu = time.monotonic() - began, broker.cpu_s - cpu
-    bench.add(name, count / seconds, RATE, bound)  # type: ignore[arg-type]
-    limit = None if cpu_bound is None else at_least(cpu_bound)
-    bench.add(f"{name}, by CPU", count / max(cpu, 0.01), CPU_RATE, limit)
+    work(broker.place, count)
+    seconds, spent = time.monotonic() - began, broker.cpu_s
+    by_cpu = None if cpu is None or spent is None else count / max(spent - cpu, 0.01)
+    return count / seconds, by_cpu
 
 
 def bench_routing(bench: Recorder, quick: bool) -> None:
     bench.part("Routing: a headers exchange, and a fan-out")
     count = 20_000 if quick else 200_000
-    with served() as broker, connected(broker.port) as client:
+    with served() as broker:
+        brokers = [broker, *peers()]
         for bindings in (10, 100, 1_000):
             exchange = f"headers-{bindings}"
-            client.call(1, "exchange.declare", 0, exchange, "headers", False, False, False, False, False, {})  # fmt: skip
-            for number in range(bindings):
-                client.declare(f"h{number}", **{"x-max-length": 1_000})
-                arguments = {"x-match": "all", "tenant": f"t{number}", "region": "EMEA"}
-                client.call(1, "queue.bind", 0, f"h{number}", exchange, "", False, arguments)
+            for each in brokers:
+                with connected(each.place) as client:
+                    _bind_by_headers(client, exchange, bindings)
             message = encode_publish(
                 "", exchange, headers={"region": "EMEA", "tenant": "t7", "n": 1}
             )
-            bound = at_least(80_000) if bindings == 1_000 else None
-            _rate(bench, broker, f"headers exchange, {bindings:,} bindings", count, bound, partial(publish, broker.port, count, message))  # fmt: skip
-        for number in range(100):
-            client.declare(f"f{number}", **{"x-max-length": 1_000})
-            client.call(1, "queue.bind", 0, f"f{number}", "amq.fanout", "", False, {})
-        count //= 20
-        _rate(bench, broker, "fan-out to 100 queues, publishes", count, None, lambda: publish(broker.port, count, encode_publish("", "amq.fanout")))  # fmt: skip
+            _rate(
+                bench,
+                brokers,
+                count,
+                f"headers exchange, {bindings:,} bindings",
+                lambda place, n, m=message: publish(place, n, m),
+                at_least(80_000) if bindings == 1_000 else None,
+                slower=min(bindings, 100),
+            )
+        for each in brokers:
+            with connected(each.place) as client:
+                for number in range(100):
+                    client.declare_anew(f"f{number}", **{"x-max-length": 1_000})
+                    client.call(1, "queue.bind", 0, f"f{number}", "amq.fanout", "", False, {})
+        message = encode_publish("", "amq.fanout")
+        _rate(bench, brokers, count // 20, "fan-out to 100 queues, publishes", lambda place, n: publish(place, n, message))  # fmt: skip
+        for peer in brokers[1:]:
+            with connected(peer.place) as client:
+                for number in range(1_000):
+                    client.delete(f"h{number}")
+                    client.delete(f"f{number}")
+
+
+def _bind_by_headers(client: Client, exchange: str, bindings: int) -> None:
+    client.call(1, "exchange.declare", 0, exchange, "headers", False, False, False, False, False, {})  # fmt: skip
+    for number in range(bindings):
+        client.declare(f"h{number}", **{"x-max-length": 1_000})
+        arguments = {"x-match": "all", "tenant": f"t{number}", "region": "EMEA"}
+        client.call(1, "queue.bind", 0, f"h{number}", exchange, "", False, arguments)
 
 
 def bench_delay(bench: Recorder, quick: bool) -> None:
@@ -170,28 +220,36 @@ def bench_delay(bench: Recorder, quick: bool) -> None:
     count = 200 if quick else 2_000
     with served() as broker:
         for name, flood in (("alone", False), ("beside a flood", True)):
-            flooding = None
-            if flood:
-                with connected(broker.port) as client:
-                    client.declare("flood", **{"x-max-length": 10_000})
-                flooding = in_process(publish, broker.port, 1 << 40, encode_publish("flood"))
-            try:
-                delays = _delays(broker.port, count)
-            finally:
-                if flooding is not None:
-                    flooding.kill()
-                    flooding.join()
-            p99 = statistics.quantiles(delays, n=100)[98] * 1e3
-            p50 = statistics.median(delays) * 1e3
-            bench.add(f"transient, {name}, p50", p50, "ms", None if flood else at_most(1))
-            bench.add(f"transient, {name}, p99", p99, "ms", at_most(5) if flood else None)
+            p50, p99 = _delays(broker.place, count, flood)
+            figures = (
+                bench.add(f"transient, {name}, p50", p50, "ms", None if flood else at_most(1)),
+                bench.add(f"transient, {name}, p99", p99, "ms", at_most(5) if flood else None),
+            )
+            for peer in peers():
+                for figure, theirs in zip(figures, _delays(peer.place, count, flood), strict=True):
+                    bench.versus(figure, peer.name, theirs)
 
 
-def _delays(port: int, count: int) -> list[float]:
-    """Seconds from sending a message until it is received."""
+def _delays(place: Place, count: int, flood: bool) -> tuple[float, float]:
+    """Milliseconds from sending a message until it is received: median and 99th percentile."""
+    flooding = None
+    if flood:
+        with connected(place) as client:
+            client.declare_anew("flood", **{"x-max-length": 10_000})
+        flooding = in_process(publish, place, 1 << 40, encode_publish("flood"))
+    try:
+        delays = _measure_delays(place, count)
+    finally:
+        if flooding is not None:
+            flooding.kill()
+            flooding.join()
+    return statistics.median(delays) * 1e3, statistics.quantiles(delays, n=100)[98] * 1e3
+
+
+def _measure_delays(place: Place, count: int) -> list[float]:
     found: list[float] = []
-    with connected(port) as client, connected(port) as receiver:
-        client.declare("d")
+    with connected(place) as client, connected(place) as receiver:
+        client.declare_anew("d")
         receiver.call(1, "basic.consume", 0, "d", "c", False, True, False, False, {})
 
         def receive() -> None:

@@ -8,30 +8,35 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from headgate.amqp.methods import FRAME, PREAMBLE, method_frame
 from headgate.amqp.properties import content_header, encode_properties
+from headgate.amqp.tables import decode_table
 
 HEADERS = {"region": "EMEA", "type": "invoice", "amount": 1250, "vip": True, "tenant": "acme-co"}
 BODY = b"x" * 100
 WINDOW = 3_000  # publishes that are not confirmed yet, at most
 BATCH = 100  # publishes in one write
 
+Place = int | str  # the port of a broker of this machine, or the URL of any
+
 
 class Client:
     """One connection with one channel."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
+    def __init__(self, place: Place) -> None:
+        url = f"amqp://guest:guest@127.0.0.1:{place}/" if isinstance(place, int) else place
+        at = urlsplit(url)
+        self.socket = socket.create_connection((at.hostname or "127.0.0.1", at.port or 5672))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self.socket.makefile("rb")
         self.socket.sendall(PREAMBLE)
-        self.read()
-        self.call(
-            0, "connection.start-ok", {"capabilities": {}}, "PLAIN", b"\0guest\0guest", "en_US"
-        )
+        self.server_properties = decode_table(self.read()[1], 6)[0]
+        login = f"\0{unquote(at.username or 'guest')}\0{unquote(at.password or 'guest')}".encode()
+        self.call(0, "connection.start-ok", {"capabilities": {}}, "PLAIN", login, "en_US")
         self.socket.sendall(method_frame(0, "connection.tune-ok", 2047, 131072, 0))
-        self.call(0, "connection.open", "/", "", False)
+        self.call(0, "connection.open", unquote(at.path[1:]) or "/", "", False)
         self.call(1, "channel.open", "")
 
     def read(self) -> tuple[int, bytes]:
@@ -45,6 +50,14 @@ class Client:
 
     def declare(self, queue: str, durable: bool = False, **arguments: Any) -> None:
         self.call(1, "queue.declare", 0, queue, False, durable, False, False, False, arguments)
+
+    def declare_anew(self, queue: str, durable: bool = False, **arguments: Any) -> None:
+        """Declare a queue that another run may have left behind."""
+        self.delete(queue)
+        self.declare(queue, durable, **arguments)
+
+    def delete(self, queue: str) -> None:
+        self.call(1, "queue.delete", 0, queue, False, False, False)
 
     def publish(self, count: int, message: bytes, batch: int = BATCH) -> None:
         """Publish with confirms, and wait for the last."""
@@ -104,8 +117,8 @@ _ACK = FRAME.pack(1, 1, 13) + b"\0\x3c\0\x50"
 
 
 @contextmanager
-def connected(port: int) -> Iterator[Client]:
-    client = Client(port)
+def connected(place: Place) -> Iterator[Client]:
+    client = Client(place)
     try:
         yield client
     finally:
