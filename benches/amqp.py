@@ -29,7 +29,7 @@ SLOWER = 3  # times fewer messages for a peer
 class Served:
     """`headgate serve` in a process of its own."""
 
-    def __init__(self, data: Path | None, port: int = 0) -> None:
+    def __init__(self, data: Path | None, port: int = 0, more: Sequence[str] = ()) -> None:
         place = ["--memory"] if data is None else ["--data", str(data)]
         command = [
             sys.executable,
@@ -41,6 +41,7 @@ class Served:
             "--http-port",
             "0",
             *place,
+            *more,
         ]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -76,8 +77,8 @@ class Served:
 
 
 @contextmanager
-def served(data: Path | None = None) -> Iterator[Served]:
-    broker = Served(data)
+def served(data: Path | None = None, *more: str) -> Iterator[Served]:
+    broker = Served(data, more=more)
     try:
         yield broker
     finally:
@@ -311,6 +312,9 @@ def main() -> None:
         from broker_pages import bench_pages
 
         bench_pages(bench, given.quick)
+        from large_pages import bench_large_pages
+
+        bench_large_pages(bench, Path(place) / "large", given.quick)
         from broker_load import bench_load
 
         bench_load(bench, given.quick)

@@ -21,7 +21,7 @@ from headgate.streams.read import (
 )
 
 MOST_CELLS: Final = 240
-BUDGET_S: Final = 0.5  # of reading chunks
+BUDGET_S: Final = 0.3  # of reading chunks
 _BY_HEAT: Final = ("hits", "passed", "open", "scanned", "skipped")
 
 

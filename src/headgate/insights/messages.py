@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from headgate.queues import DeliverySnapshot, Queue, State
 
 PAGE: Final = 50
-BUDGET_S: Final = 0.5
+BUDGET_S: Final = 0.4
 _AT_ONCE: Final = 500  # messages of a queue that are read at once to search them
+_FIRST_STEP: Final = 512  # offsets of a log that are searched before the time is looked at
+_STEP_S: Final = 0.05
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
@@ -68,7 +70,7 @@ def newest_in_stream(
     search = _StreamSearch(path, filter)
     end = search.end if before is None else min(before, search.end)
     found: list[Record] = []
-    for low, high in reversed(search.ranges(search.first, end, limit)):
+    for low, high in search.ranges_back(end, limit):
         found += reversed(search.last_matches(low, high, limit - len(found)))
         if len(found) >= limit:
             break
@@ -91,7 +93,7 @@ def messages_from(
     search = _StreamSearch(path, filter)
     first = max(resolve_start(start, search.catalog, now_us), search.first)
     found: list[Record] = []
-    for low, high in search.ranges(first, search.end, None):
+    for low, high in search.ranges_on(first):
         found += search.first_matches(low, high, limit - len(found))
         if len(found) >= limit:
             break
@@ -119,14 +121,30 @@ class _StreamSearch:
         self._query = make_query(filter).at(now_us())
         self.first, self.end = self.catalog.first_offset(), self.catalog.next_offset()
 
-    def ranges(self, low: int, high: int, near: int | None) -> list[tuple[int, int]]:
-        """The offsets to search, by segment; without a filter, the `near` ones before the end are enough."""
-        if self._query.filter.tree == TRUE and near is not None:
-            return [(max(low, high - near), high)]
+    def ranges_back(self, end: int, limit: int) -> Iterator[tuple[int, int]]:
+        """The offsets to search from the end back; without a filter, as many as are wanted are enough."""
+        if self._query.filter.tree == TRUE:
+            yield max(self.first, end - limit), end
+            return
+        for low, high, sealed in reversed(self._ranges(self.first, end)):
+            yield from ((a, b) for b, a in pairwise((high, low) if sealed else _steps(high, low)))
+
+    def ranges_on(self, first: int) -> Iterator[tuple[int, int]]:
+        """The offsets to search from the first one on."""
+        for low, high, sealed in self._ranges(first, self.end):
+            yield from pairwise((low, high) if sealed else _steps(low, high))
+
+    def _ranges(self, low: int, high: int) -> list[tuple[int, int, bool]]:
+        """The offsets of the segments that may hold a match, and whether their chunks are out of this order."""
         excluded = self.catalog.exclude(self._query.filter, low, high)
-        begins = [f.first_offset for f in self.catalog.files] + [self.end]
-        found = ((max(a, low), min(b, high)) for a, b in pairwise(begins) if a not in excluded)
-        return [(a, b) for a, b in found if a < b]
+        files = self.catalog.files
+        ends = [file.first_offset for file in files[1:]] + [self.end]
+        found = (
+            (max(file.first_offset, low), min(end, high), file.sealed)
+            for file, end in zip(files, ends, strict=True)
+            if file.first_offset not in excluded
+        )
+        return [each for each in found if each[0] < each[1]]
 
     def first_matches(self, low: int, high: int, limit: int) -> list[Record]:
         found: list[Record] = []
@@ -147,6 +165,18 @@ class _StreamSearch:
     def _offsets(self, query: StreamQuery, low: int, high: int) -> list[int]:
         batches = Scan(self.catalog, query, low, high, on_corrupt="skip")
         return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def _steps(start: int, end: int) -> Iterator[int]:
+    """From start to end in steps that grow as long as what is done between them is quick: a search can pause there."""
+    step, began = _FIRST_STEP, time.monotonic()
+    yield start
+    while abs(end - start) > step:
+        start += step if end > start else -step
+        yield start
+        took, began = time.monotonic() - began, time.monotonic()
+        step = 2 * step if took < _STEP_S else max(step // 2, _FIRST_STEP)
+    yield end
 
 
 def _sightings(records: Sequence[Record]) -> tuple[Sighting, ...]:

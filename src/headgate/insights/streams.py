@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.errors import HeadgateError, StreamNotFound
-from headgate.filters import FilterLike
+from headgate.errors import HeadgateError, StreamError, StreamNotFound
+from headgate.filters import Field, FilterLike
 from headgate.streams import OPTIONS_FILE, Stream, segment_files
 from headgate.streams.cold import list_manifests, read_note
-from headgate.streams.read import OnCorrupt, OnLost
+from headgate.streams.read import OnCorrupt, OnLost, SegmentCatalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +106,27 @@ def stream_details(path: Path) -> StreamDetails:
 
 
 def time_bounds(path: Path) -> tuple[int | None, int | None]:
-    """The times of the first and of the last message of a stream, in microseconds; None when it is empty."""
-    with Stream.open(path) as stream:
-        first, last = stream.first_offset, stream.next_offset - 1
-        if last < first:
-            return None, None
-        return _time_at(stream, first), _time_at(stream, last)
+    """The earliest time in the oldest segment of a stream and the latest in its newest, in microseconds; None: it is empty."""
+    with Stream.open(path):  # refuses what is no stream
+        catalog = SegmentCatalog(path)
+    first, end = catalog.first_offset(), catalog.next_offset()
+    if first == end:
+        return None, None
+    return _times_around(catalog, first)[0], _times_around(catalog, end - 1)[1]
 
 
-def _time_at(stream: Stream, offset: int) -> int | None:
-    scan = stream.scan(
-        start=offset, end=offset + 1, columns=["timestamp"], on_lost="first", on_corrupt="skip"
-    )
-    times = [time for batch in scan for time in batch.column("timestamp").to_pylist()]
-    return int(times[0]) if times else None
+def _times_around(catalog: SegmentCatalog, offset: int) -> tuple[int | None, int | None]:
+    """The times of the segment that holds an offset; None when it cannot be read."""
+    try:
+        segment = catalog.covering(offset)
+    except StreamError:
+        return None, None
+    known = None if segment is None else segment.facts().fields[Field("sys", "timestamp")]
+    times = None if known is None else known.ranges.get("int")
+    if times is None or times.low is None or times.high is None or not times.count.any():
+        return None, None
+    present = times.count > 0
+    return int(times.low[present].min()), int(times.high[present].max())
 
 
 def stored_bytes(path: Path) -> int:

@@ -62,3 +62,8 @@ def test_without_time_to_read_the_undecided_chunks_stay_open(tiers):
     strip = heat_strip(tiers, "n + 1 = 8", budget_s=-1)
     assert not strip.complete
     assert strip.total("open") > 0
+
+
+def test_chunks_of_segments_that_were_not_looked_at_are_counted_too(tiers):
+    strip = heat_strip(tiers, "n + 1 = 8", budget_s=-1)
+    assert strip.total("chunks") == heat_strip(tiers, "n + 1 = 8").total("chunks")

@@ -13,6 +13,7 @@ from headgate.insights import (
     newest_in_queue,
     newest_in_stream,
 )
+from headgate.message import Message
 from headgate.queues import State
 from headgate.streams import Stream
 
@@ -50,6 +51,18 @@ def test_a_filter_is_searched_from_the_newest_back_to_the_first(hundred):
         if before is None:
             break
     assert seen == list(range(95, -1, -5))
+
+
+def test_a_search_in_one_long_log_pauses_within_it_and_goes_on(tmp_path):
+    with Stream.create(tmp_path / "s") as stream, stream.producer() as producer:
+        producer.publish_many([Message(headers={"n": n}) for n in range(3_000)])
+    page = newest_in_stream(tmp_path / "s", "n = 0", budget_s=0)
+    assert not page.complete
+    assert page.following > 1_000
+    assert offsets(newest_in_stream(tmp_path / "s", "n < 2", before=page.following)) == [1, 0]
+    page = messages_from(tmp_path / "s", "first", "n >= 2998", budget_s=0)
+    assert 0 < page.following < 2_000
+    assert offsets(messages_from(tmp_path / "s", str(page.following), "n > 2997")) == [2998, 2999]
 
 
 def test_a_search_that_takes_too_long_says_how_far_it_came(hundred):

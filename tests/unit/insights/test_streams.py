@@ -9,6 +9,7 @@ from headgate.insights import (
     stored_bytes,
     stream_details,
     stream_facts,
+    time_bounds,
 )
 from headgate.streams import Stream
 from headgate.testing import MessageFactory
@@ -74,3 +75,17 @@ def test_asking_for_facts_writes_nothing(two_segments):
     stream_details(two_segments)
     list_streams(two_segments.parent)
     assert {path: path.stat().st_mtime_ns for path in two_segments.rglob("*")} == before
+
+
+def test_the_bounds_of_its_times_are_those_of_all_messages_also_when_sealing_ordered_them_anew(
+    tmp_path,
+):
+    path = tmp_path / "s"
+    with Stream.create(path, indexed=["region"], chunk_messages=4) as stream:
+        assert time_bounds(path) == (None, None)
+        with stream.producer() as producer:
+            for n in range(20):
+                producer.publish(b"x", headers={"region": "ZA"[n % 2]}, timestamp=1000 + n)
+        assert time_bounds(path) == (1000, 1019)
+        stream.seal(all=True)
+        assert time_bounds(path) == (1000, 1019)

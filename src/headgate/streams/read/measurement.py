@@ -5,8 +5,9 @@ Verdicts come from the facts about all chunks of a segment at once; only the chu
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -25,6 +26,7 @@ from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.plan import ScanStats, Survivor, judge_chunks
 from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.read.scan import SegmentScan, open_chunk
+from headgate.streams.segments.hot_index import count_entries
 from headgate.streams.segments.outline import Outline
 from headgate.streams.segments.segment import Segment
 
@@ -82,7 +84,7 @@ def measure(stream: Stream, filter: FilterLike) -> Measurement:
     position = catalog.first_offset()
     while (segment := catalog.covering(position)) is not None:
         position = segment.next_offset
-        found = _measure_segment(segment, "hot", query, stats, _never)
+        found = _measure_segment(segment, "hot", query, stats)
         hits += int(np.count_nonzero(found.outcomes == ChunkOutcome.HIT))
     return Measurement(stats, hits)
 
@@ -97,14 +99,15 @@ def measure_chunks(
 ) -> Iterator[SegmentMeasure]:
     """Yield what a scan does with the chunks of each segment, the newest first.
 
-    At the time `until`, of time.monotonic(), reading ends: what has to be read is then OPEN, and segments without an
-    outline count as one chunk. Segments that cannot be read are left out.
+    At the time `until`, of time.monotonic(), reading ends: what has to be read is then OPEN. Each segment gets an equal
+    share of the time that is left, so that a look at a large stream shows something of all of it. Segments that cannot
+    be read are left out.
     """
     query = make_query(filter).at(now_us())
     catalog = SegmentCatalog(directory, sealed)
     outlines = _read_outlines(directory)
     excluded = catalog.exclude(query.filter, catalog.first_offset(), catalog.next_offset())
-    for file in reversed(catalog.files):
+    for left, file in zip(range(len(catalog.files), 0, -1), reversed(catalog.files), strict=True):
         known, outline = excluded.get(file.first_offset), outlines.get(file.path.name)
         if known is not None:
             yield _uniform(file, known.next_offset, known.chunks, known.nbytes)
@@ -113,7 +116,8 @@ def measure_chunks(
         elif time.monotonic() > until:
             yield _leave_open(catalog, file, outline)
         else:
-            yield from _measure_file(catalog, file, query, stats, lambda: time.monotonic() > until)
+            now = time.monotonic()
+            yield from _measure_file(catalog, file, query, stats, now + (until - now) / left)
 
 
 def _read_outlines(directory: Path) -> dict[str, Outline]:
@@ -122,19 +126,15 @@ def _read_outlines(directory: Path) -> dict[str, Outline]:
     return {outline.name: outline for outline in outlines.known}
 
 
-def _never() -> bool:
-    return False
-
-
 def _measure_file(
     catalog: SegmentCatalog,
     file: SegmentFile,
     query: StreamQuery,
     stats: ScanStats,
-    is_over: Callable[[], bool],
+    until: float,
 ) -> Iterator[SegmentMeasure]:
     try:
-        yield _measure_segment(catalog.open(file), tier_of(file), query, stats, is_over)
+        yield _measure_segment(catalog.open(file), tier_of(file), query, stats, until)
     except (FileNotFoundError, StreamCorrupt, StreamError):  # sealed, dropped or damaged meanwhile
         return
 
@@ -152,40 +152,57 @@ def _measure_segment(
     tier: SegmentTier,
     query: StreamQuery,
     stats: ScanStats,
-    is_over: Callable[[], bool],
+    until: float = math.inf,
 ) -> SegmentMeasure:
-    scan = SegmentScan(segment, query, 0, segment.next_offset, stats, "error")
     outcomes, lengths = _judge(segment, query), segment.lengths()
     whole = outcomes == ChunkOutcome.PASSED
     matches = np.where(whole, segment.facts().rows, 0)
     read = np.where(whole, lengths, 0)
-    if not (outcomes == ChunkOutcome.OPEN).any():
+    found = SegmentMeasure(
+        tier, segment.first_offset, segment.next_offset, outcomes, lengths, read, matches
+    )
+    undecided = np.flatnonzero(outcomes == ChunkOutcome.OPEN)
+    scan = SegmentScan(segment, query, 0, segment.next_offset, stats, "error")
+    if len(undecided) and segment.pages is not None:
+        _read_parts(scan, found, until)
+    else:
         _count_decided(stats, outcomes, lengths)
-        stats.rows_matched += int(matches.sum())
-        return SegmentMeasure(
-            tier, segment.first_offset, segment.next_offset, outcomes, lengths, read, matches
-        )
+        _read_spread(scan, found, undecided, until)
+    stats.rows_matched += int(matches.sum())
+    return found
+
+
+def _read_parts(scan: SegmentScan, found: SegmentMeasure, until: float) -> None:
+    """Read the chunks that are undecided, or those of their pages that may hold a match."""
+    stats = scan.stats
     for survivor in scan.survivors:
-        if is_over():
-            break
+        if time.monotonic() > until:
+            return
         if survivor.all and survivor.pages is None:
             stats.chunks_all += 1
             stats.bytes_read += survivor.nbytes
         else:
-            _read_survivor(scan, survivor, outcomes, read, matches)
-    else:  # the others were skipped by their pages
-        outcomes[outcomes == ChunkOutcome.OPEN] = ChunkOutcome.SKIPPED
-    stats.rows_matched += int(matches.sum())
-    return SegmentMeasure(
-        tier, segment.first_offset, segment.next_offset, outcomes, lengths, read, matches
-    )
+            _read_survivor(scan, survivor, found)
+    outcomes = found.outcomes
+    outcomes[outcomes == ChunkOutcome.OPEN] = ChunkOutcome.SKIPPED  # by their pages
+
+
+def _read_spread(
+    scan: SegmentScan, found: SegmentMeasure, undecided: npt.NDArray[np.intp], until: float
+) -> None:
+    """Read chunks that have no pages, in an order that touches every part of the segment early."""
+    order = undecided if until == math.inf else np.random.default_rng(0).permutation(undecided)
+    for at in order.tolist():
+        if time.monotonic() > until:
+            return
+        _read_survivor(scan, Survivor(at, all=False, within=True, nbytes=0), found)
 
 
 def _count_decided(stats: ScanStats, outcomes: npt.NDArray[np.uint8], lengths: _Numbers) -> None:
-    """Count chunks that are all skipped or passed whole."""
+    """Count the chunks that are skipped or passed whole, and the bytes of all."""
     whole = outcomes == ChunkOutcome.PASSED
     stats.chunks_all += int(np.count_nonzero(whole))
-    stats.chunks_none += int(np.count_nonzero(~whole))
+    stats.chunks_none += int(np.count_nonzero(outcomes == ChunkOutcome.SKIPPED))
     stats.bytes_total += int(lengths.sum())
     stats.bytes_read += int(lengths[whole].sum())
 
@@ -200,20 +217,14 @@ def _judge(segment: Segment, query: StreamQuery) -> npt.NDArray[np.uint8]:
     return outcomes.astype(np.uint8)
 
 
-def _read_survivor(
-    scan: SegmentScan,
-    survivor: Survivor,
-    outcomes: npt.NDArray[np.uint8],
-    read: _Numbers,
-    matches: _Numbers,
-) -> None:
+def _read_survivor(scan: SegmentScan, survivor: Survivor, found: SegmentMeasure) -> None:
     """Read a chunk, or some pages of it, and count its matches."""
-    at = survivor.at
+    at, read, matches = survivor.at, found.read, found.matches
     chunk = open_chunk(scan.segment, at, survivor.pages)
     rows = scan.match_rows(chunk, survivor)
     read[at] += chunk.nbytes
     matches[at] += chunk.num_rows if rows is None else len(rows)
-    outcomes[at] = ChunkOutcome.HIT if matches[at] else ChunkOutcome.SCANNED
+    found.outcomes[at] = ChunkOutcome.HIT if matches[at] else ChunkOutcome.SCANNED
 
 
 # ---- segments that are not opened --------------------------------------------------------------------
@@ -257,4 +268,5 @@ def _leave_open(
             file, outline.next_offset, outline.chunks, outline.nbytes, ChunkOutcome.OPEN
         )
     end: Final = catalog.end_of(file) or file.first_offset
-    return _uniform(file, end, 1, file.path.stat().st_size, ChunkOutcome.OPEN)
+    chunks = 1 if file.sealed else count_entries(file.path.parent, file.first_offset)
+    return _uniform(file, end, chunks, file.path.stat().st_size, ChunkOutcome.OPEN)

@@ -214,6 +214,7 @@ def room_for(shape: IndexShape) -> int:
 
 
 MISSING: Final = "the index is missing"
+_HEADER_READ: Final = 64 << 10  # bytes; nearly every header is shorter
 NO_SHAPE: Final = IndexShape(BloomShape(16, 2))
 
 
@@ -255,7 +256,8 @@ def _read_index(fd: int, head: LogHead, before: HotIndex | None) -> HotIndex:
     fresh = np.frombuffer(behind, dtype, len(behind) // dtype.itemsize)
     bad = np.flatnonzero(entry_checksums(fresh) != fresh["checksum"])
     sound = fresh[: bad[0]] if len(bad) else fresh
-    entries = extended(known, sound)
+    # Read for the first time and whole, they are not copied: a log that is looked at once is not extended.
+    entries = extended(known, sound) if len(known) or len(bad) else fresh
     # Zeros are the gap for the first entry of an append of several chunks, which is written last.
     is_harmless = len(bad) == 0 or bad[0] == len(fresh) - 1 or not any(fresh[bad[0]].tobytes())
     return replace(
@@ -268,8 +270,14 @@ def _read_index(fd: int, head: LogHead, before: HotIndex | None) -> HotIndex:
     )
 
 
+def _read_head(fd: int) -> IndexHead | str:
+    found = read_index_header(memoryview(read_at(fd, 0, _HEADER_READ)))
+    # What is wrong may be that it is longer.
+    return read_index_header(memoryview(read_at(fd, 0))) if isinstance(found, str) else found
+
+
 def _read_header(fd: int, head: LogHead) -> HotIndex:
-    found = read_index_header(memoryview(read_at(fd, 0)))
+    found = _read_head(fd)
     if isinstance(found, str):
         return HotIndex(problem=found)
     same_log = head.problem is not None or found.log_crc == head.crc
@@ -278,6 +286,17 @@ def _read_header(fd: int, head: LogHead) -> HotIndex:
     nothing = np.zeros(0, found.shape.dtype)
     inode = os.fstat(fd).st_ino
     return HotIndex(found.shape, nothing, inode=inode, header_length=found.length)
+
+
+def count_entries(directory: Path, first_offset: int) -> int:
+    """Count the entries of an index by the size of its file, without reading them; 0 when there is none."""
+    try:
+        with open_for_reading(index_path(directory, first_offset)) as fd:
+            found = _read_head(fd)
+            size = os.fstat(fd).st_size
+    except FileNotFoundError:
+        return 0
+    return 0 if isinstance(found, str) else (size - found.length) // found.shape.dtype.itemsize
 
 
 def drop_cut_off(
