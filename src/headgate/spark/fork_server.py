@@ -52,6 +52,11 @@ _MODULES: Final = (
     "pyarrow.compute",
     "pandas",
     "headgate.spark.datasource",
+    "headgate.spark.pipeline.stream_reader",
+    "headgate.spark.sink.writer",
+    "headgate.spark.sink.stream",
+    "headgate.spark.sink.parquet",
+    "headgate.streams.stream",
 )
 _NUMBER: Final = struct.Struct("<q")
 _MOST_BYTES: Final = 1 << 24
@@ -236,7 +241,6 @@ def run(request: Request, files: list[int]) -> NoReturn:
         sys.orig_argv[1:] = ["-m", *arguments]
         if arguments[0] == "pyspark.daemon":
             silence_closed_sockets()
-        gc.unfreeze()
         sys.modules.pop(arguments[0], None)  # else runpy warns that it is there already
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         status = 0
@@ -333,7 +337,9 @@ def main() -> None:
             import_module(module)
     os.register_at_fork(after_in_child=reseed)
     gc.collect()
-    gc.freeze()  # what is imported stays shared memory
+    # What is imported stays shared memory. And Spark's workers collect garbage after every task: traversing all modules
+    # would take them longer than the task of a small batch.
+    gc.freeze()
     try:
         serve(listener)
     finally:

@@ -29,6 +29,7 @@ print(json.dumps({
 print("to standard error", file=sys.stderr)
 """,
     "random": "import numpy; print(numpy.random.rand())",
+    "collects": "import gc; gc.collect(); print(gc.get_freeze_count())",
     "prints": "import os; print('at once'); os._exit(0)",
     "ends": "import sys; sys.exit(int(sys.argv[1]))",
     "fails": "raise RuntimeError('no such luck')",
@@ -101,6 +102,14 @@ def test_a_module_runs_in_a_fork_with_the_launchers_files_folder_and_environment
     assert found["server"] is None  # a worker's own children are none of the server's
     assert found["path"][:2] == [str(modules), str(modules)]
     assert not any(entry.endswith("pyspark.zip") for entry in found["path"])
+
+
+def test_garbage_collection_in_a_worker_passes_over_what_the_server_imported(
+    server: ForkServer, modules: Path
+) -> None:
+    code, out, _ = run(server, modules, "-m", "collects")
+    assert code == 0
+    assert int(out) > 10_000
 
 
 def test_the_launcher_ends_with_the_exit_code_of_the_module(
