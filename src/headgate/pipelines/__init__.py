@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headgate.pipelines.account import Account as Account
     from headgate.pipelines.account import Batch as Batch
     from headgate.pipelines.account import Counters as Counters
+    from headgate.pipelines.account import as_scan_stats as as_scan_stats
     from headgate.pipelines.account import counters_to_json as counters_to_json
     from headgate.pipelines.definition import ARCHIVED as ARCHIVED
     from headgate.pipelines.definition import DEAD_LETTER as DEAD_LETTER
@@ -55,7 +56,15 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "account": ["Account", "Batch", "Counters", "MESSAGES", "OBSERVED", "counters_to_json"],
+            "account": [
+                "Account",
+                "Batch",
+                "Counters",
+                "MESSAGES",
+                "OBSERVED",
+                "as_scan_stats",
+                "counters_to_json",
+            ],
             "definition": [
                 "ARCHIVED",
                 "DEAD_LETTER",

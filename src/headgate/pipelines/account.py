@@ -24,6 +24,9 @@ class Counters:
     malformed: int = 0  # records of the source that are no messages
     chunks_skipped: int = 0  # without opening them
     chunks_opened: int = 0
+    chunks_passed: int = 0  # of these, the ones whose messages all match
+    chunks_missed: int = 0  # of these, the ones that had to be scanned and held no match
+    rows_masked: int = 0  # messages that a mask was computed for
     bytes_read: int = 0
     bytes_total: int = 0  # of all scanned chunks, read or skipped
     queues: dict[str, int] = field(default_factory=dict)
@@ -48,12 +51,29 @@ class Counters:
     def add_scanned(self, stats: ScanStats) -> None:
         """Count the chunks that one scan opened."""
         self.chunks_opened += stats.chunks_all + stats.chunks_some
+        self.chunks_passed += stats.chunks_all
+        self.chunks_missed += stats.chunks_missed
+        self.rows_masked += stats.rows_examined
         self.bytes_read += stats.bytes_read
 
     def add_planned(self, stats: ScanStats) -> None:
         """Count the chunks that planning skipped, and the bytes of all of them."""
         self.chunks_skipped += stats.chunks_none + stats.chunks_rejected
         self.bytes_total += stats.bytes_total
+
+
+def as_scan_stats(counters: Counters) -> ScanStats:
+    """The counts of chunks as a scan has them."""
+    return ScanStats(
+        chunks_none=counters.chunks_skipped,
+        chunks_all=counters.chunks_passed,
+        chunks_some=counters.chunks_opened - counters.chunks_passed,
+        chunks_missed=counters.chunks_missed,
+        bytes_read=counters.bytes_read,
+        bytes_total=counters.bytes_total,
+        rows_examined=counters.rows_masked,
+        rows_matched=counters.read,
+    )
 
 
 def counters_to_json(counters: Counters) -> str:

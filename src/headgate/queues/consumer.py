@@ -238,6 +238,7 @@ class Consumer:
                 elif not self._stopping.is_set():
                     self._report_now_and_then()
                     wakeup.wait()
+                    self._ledger.count(wake_ups=1)
             except (DatabaseClosed, HandlerGivenUp):
                 return
             except BaseException as problem:  # only closing may end a consumer

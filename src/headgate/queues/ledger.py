@@ -15,6 +15,7 @@ from headgate.errors import QueueError, StaleLease
 from headgate.queues import arguments
 from headgate.queues.engine import ClaimedMessage, IndexAdvice, Outcome, Receipt, Usage
 from headgate.queues.sql.search import RejectedIds, skip_of
+from headgate.tally import QUEUES
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ class Ledger:
         with self._lock:
             new = {id for id in ids if id not in self._rejected}
             self._rejected.update(new)
-            self._counts["unmatched"] += len(new)
+        self.count(unmatched=len(new))
 
     def rejected(self) -> Collection[int]:
         """The ids that a claim is to skip."""
@@ -139,6 +140,7 @@ class Ledger:
     def count(self, **counts: int) -> None:
         with self._lock:
             self._counts.update(counts)
+        QUEUES.add(self._queue, **counts)
 
     def is_report_due(self) -> bool:
         return time.monotonic() - self._reported_at >= _REPORT_S

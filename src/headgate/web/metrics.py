@@ -29,13 +29,12 @@ from headgate.insights import (
     list_connections,
     list_consumers,
     list_exchanges,
-    list_queues,
     list_streams,
     node_facts,
     queue_facts_of,
     refresh,
 )
-from headgate.streams.read import SCAN_TOTALS
+from headgate.metrics import process_metrics, queue_metrics
 from headgate.web.pages.site import Site
 from headgate.web.pages.visit import PageTable, Visit
 from headgate.web.problems import HttpProblem
@@ -300,26 +299,6 @@ def _consumer_metrics(broker: Broker, vhosts: set[str]) -> Iterator[Metric]:
 # ---- streams, queues on SQL --------------------------------------------------------------------------
 
 
-def process_metrics() -> Iterator[Metric]:
-    """What scans of streams in this process did with chunks."""
-    done = SCAN_TOTALS.read()
-    chunks = CounterMetricFamily(
-        "headgate_stream_chunks", "Chunks of scans by verdict.", labels=["verdict"]
-    )
-    for verdict, count in (("skipped", done.chunks_none), ("passed", done.chunks_all), ("scanned", done.chunks_some)):  # fmt: skip
-        chunks.add_metric([verdict], count)
-    yield chunks
-    for name, text, value in (
-        ("headgate_stream_bytes_read", "Bytes of chunks that scans read.", done.bytes_read),
-        ("headgate_stream_bytes_not_read", "Bytes of chunks that filters spared.", max(done.bytes_total - done.bytes_read, 0)),
-        ("headgate_stream_false_positives", "Chunks that had to be scanned and held no match.", done.chunks_missed),
-        ("headgate_stream_rows_masked", "Messages that masks were computed for.", done.rows_examined),
-        ("headgate_stream_rows_matched", "Messages that scans returned.", done.rows_matched),
-        ("headgate_stream_messages_lost", "Messages that could not be read.", done.messages_lost),
-    ):  # fmt: skip
-        yield CounterMetricFamily(name, text, value=value)
-
-
 def stream_metrics(site: Site) -> Iterator[Metric]:
     """How much each stream below a directory holds."""
     if site.data is None:
@@ -338,20 +317,7 @@ def sql_metrics(site: Site) -> Iterator[Metric]:
         return
     try:
         with site.open_database() as database:
-            facts = list_queues(database)
+            found = [database.find(info.name).stats() for info in database.queues()]
     except HeadgateError:
         return
-    depth = GaugeMetricFamily("headgate_queue_messages", "Messages in a queue.", labels=["queue", "state"])  # fmt: skip
-    age = GaugeMetricFamily("headgate_queue_oldest_ready_seconds", "Age of the oldest message that is ready; 0 if none is.", labels=["queue"])  # fmt: skip
-    for each in facts:
-        for state in ("ready", "delayed", "leased", "dead"):
-            depth.add_metric([each.name, state], getattr(each, state))
-        age.add_metric([each.name], each.oldest_ready_s or 0)
-    yield from (depth, age)
-    for name, text, unit in (("claims", "Claims of consumers.", 1.0), ("empty_claims", "Claims that found nothing.", 1.0), ("rows", "Messages claimed.", 1.0), ("unmatched", "Rows that claims read and filters left.", 1.0), ("claim_us", "Time spent in claims, in seconds.", 1e-6)):  # fmt: skip
-        shown = "claim_seconds" if name == "claim_us" else name
-        family = CounterMetricFamily(f"headgate_queue_{shown}", text, labels=["queue", "consumer"])
-        for each in facts:
-            for consumer, usage in each.consumers.items():
-                family.add_metric([each.name, consumer], getattr(usage, name) * unit)
-        yield family
+    yield from queue_metrics(found)

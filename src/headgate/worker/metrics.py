@@ -17,7 +17,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from headgate.errors import HeadgateError
-from headgate.metrics import serve_collector
+from headgate.metrics import queue_metrics, serve_collector
 from headgate.queues import connect
 from headgate.worker.account import BUCKETS, WorkAccount, WorkCounts
 from headgate.worker.options import WorkerOptions
@@ -60,21 +60,9 @@ class WorkCollector(Collector):
             _log.warning("metrics without the depth of queues: %s", problem)
 
     def _depths(self) -> list[Metric]:
-        depth = GaugeMetricFamily(
-            "headgate_queue_messages", "Messages in a queue.", labels=["queue", "state"]
-        )
-        age = GaugeMetricFamily(
-            "headgate_queue_oldest_ready_seconds",
-            "Age of the oldest message that is ready; 0 if none is.",
-            labels=["queue"],
-        )
         with connect(self._options.database, access="look") as database:
-            for name in self._options.queues:
-                stats = database.find(name).stats()
-                for state in ("ready", "delayed", "leased", "dead"):
-                    depth.add_metric([name, state], getattr(stats, state))
-                age.add_metric([name], (stats.oldest_ready_us or 0) / 1e6)
-        return [depth, age]
+            found = [database.find(name).stats() for name in self._options.queues]
+        return list(queue_metrics(found))
 
 
 def _messages(counts: WorkCounts) -> Metric:

@@ -88,7 +88,8 @@ def test_metrics_have_help_type_and_escaped_labels(account: Account) -> None:
     assert 'headgate_pipeline_read_total{pipeline="p\\"1"} 9.0' in lines
     assert 'headgate_pipeline_queue_messages_total{pipeline="p\\"1",queue="eu\\\\"} 8.0' in lines
     assert 'headgate_pipeline_lag_messages{pipeline="p\\"1"} 5.0' in lines
-    named = {line.split("{")[0] for line in lines if not line.startswith("#")}
+    assert 'headgate_stream_chunks_total{verdict="skipped"} 0.0' in lines
+    named = {line.split()[0].split("{")[0] for line in lines if not line.startswith("#")}
     assert {line.split()[2] for line in lines if line.startswith("# TYPE")} == named
 
 

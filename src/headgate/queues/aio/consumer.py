@@ -237,6 +237,7 @@ class AsyncConsumer:
                 elif not self._stopping.is_set():
                     await self._report_now_and_then()
                     await wakeup.wait()
+                    self._ledger.count(wake_ups=1)
             except (DatabaseClosed, HandlerGivenUp):
                 return
             except BaseException as problem:  # only closing may end a consumer

@@ -13,8 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from headgate.metrics import serve_collector
-from headgate.pipelines import Account
+from headgate.metrics import scan_metrics, serve_collector
+from headgate.pipelines import Account, as_scan_stats
 
 _PREFIX: Final = "headgate_pipeline_"
 _COUNTERS: Final = {
@@ -39,6 +39,7 @@ class AccountCollector(Collector):
         account, own = self._account, [self._account.pipeline]
         for name, text in _COUNTERS.items():
             yield _counter(name, text, account, getattr(account.counters, name))
+        yield from scan_metrics(as_scan_stats(account.counters))
         queues = CounterMetricFamily(
             f"{_PREFIX}queue_messages",
             "Messages that each queue got.",

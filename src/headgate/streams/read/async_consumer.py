@@ -21,6 +21,7 @@ from headgate.streams.event_loop import FileChanges, Lane
 from headgate.streams.read.consumer import StreamConsumer, timeout_s
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.start import Start
+from headgate.tally import STREAMS
 
 MESSAGES_IN_A_ROW: Final = 256  # that a consumer returns before other tasks get a turn
 
@@ -146,6 +147,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         if left is not None and left <= 0:
             return False
         await self._changes.wait(left)
+        STREAMS.add(self._directory.name, wake_ups=1)
         return True
 
     async def commit(self) -> None:

@@ -47,6 +47,7 @@ from headgate.streams.read.start import (
     resolve_position,
     resolve_start,
 )
+from headgate.tally import STREAMS
 
 PostFilter = Callable[[Message], bool]
 Result = TypeVar("Result")
@@ -431,6 +432,7 @@ class Tail:
         if left <= 0:
             return False
         self._missed |= not self._watch.wait(min(left, longest))
+        STREAMS.add(self._directories[0].name, wake_ups=1)
         return True
 
     def look(self) -> set[str] | None:
