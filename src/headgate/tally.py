@@ -9,7 +9,7 @@ from typing import Final
 from headgate.forks import keep_across_forks
 
 
-class Tally:
+class ProcessTally:
     """Counts by name and by queue or stream; from any thread."""
 
     def __init__(self) -> None:
@@ -28,5 +28,5 @@ class Tally:
             return {of: count for (found, of), count in self._counts.items() if found == name}
 
 
-QUEUES: Final = Tally()
-STREAMS: Final = Tally()
+QUEUES: Final = ProcessTally()
+STREAMS: Final = ProcessTally()
