@@ -91,12 +91,8 @@ def serve(
 
     options = load()
     logs = LogSettings(options.log_format, options.log_level)  # type: ignore[arg-type]  # checked by the options
-    loop = new_event_loop()
-    with log_as(logs):
-        try:
-            loop.run_until_complete(_serve(options, load))
-        finally:
-            loop.close()
+    with log_as(logs), asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(options, load))
 
 
 async def _serve(options: ServerOptions, load: Callable[[], ServerOptions]) -> None:

@@ -33,11 +33,8 @@ def web(
     if not data.is_dir():
         raise HeadgateError(f"{data} is not a directory; name the one that has your streams")
     database = _find_database(db)
-    loop = new_event_loop()
-    try:
-        loop.run_until_complete(_serve(data, database, host, port))
-    finally:
-        loop.close()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(data, database, host, port))
 
 
 def _find_database(url: str | None) -> str | None:

@@ -72,14 +72,13 @@ class RunningBroker:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     def _run(self) -> None:
-        self._loop = new_event_loop()
         try:
-            self._loop.run_until_complete(self._serve())
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                self._loop = runner.get_loop()
+                runner.run(self._serve())
         except BaseException as problem:
             self._problem = problem
             self._ready.set()
-        finally:
-            self._loop.close()
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()

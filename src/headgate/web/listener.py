@@ -72,6 +72,8 @@ class HttpListener:
             _, late = await asyncio.wait(list(state.tasks), timeout=GRACE_S)
             for task in late:
                 task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=GRACE_S)
         for connection in list(state.connections):
             if (transport := getattr(connection, "transport", None)) is not None:
                 transport.abort()

@@ -1,7 +1,9 @@
 """Messages of a stream as server-sent events."""
 
+import gc
 import json
 import threading
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -106,3 +108,14 @@ def test_bad_questions_are_refused_before_the_stream_begins(served, query, statu
 def test_a_login_is_needed(served):
     answer = httpx.get(f"{served[0].http_url}/api/headgate/subscribe?stream=orders")
     assert answer.status_code == 401
+
+
+def test_a_broker_that_stops_leaves_no_task_of_a_subscriber_behind(tmp_path, caplog):
+    Stream.create(tmp_path / "orders").close()
+    with ExitStack() as clients:
+        with Broker(tmp_path) as broker:
+            answer = clients.enter_context(subscribe(broker, stream="orders"))
+            assert next(answer.iter_lines()) == "retry: 2000"
+        del broker
+        gc.collect()
+    assert "Task was destroyed" not in caplog.text
