@@ -1,19 +1,16 @@
 """A package is used through its front door: its `__init__` names what other packages may import."""
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import headgate
 from headgate.errors import MissingExtra
-
-ROOT = Path(headgate.__file__).parent
+from tests import sources
+from tests.sources import SOURCE, read_source
 
 
 def module_of(file: Path) -> str:
-    parts = file.relative_to(ROOT.parent).with_suffix("").parts
+    parts = file.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -22,7 +19,7 @@ def package_of(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
-MODULES = {module_of(file): file for file in sorted(ROOT.rglob("*.py"))}
+MODULES = {module_of(file): file for file in sources.MODULES}
 PACKAGES = sorted(
     name
     for name, file in MODULES.items()
@@ -31,17 +28,11 @@ PACKAGES = sorted(
 )
 
 
-def imports_of(file: Path) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("headgate."):
-            yield from ((node.module, alias.name) for alias in node.names)
-
-
 def test_no_import_goes_past_a_front_door() -> None:
     past = [
         f"{module}: from {source} import {name}"
         for module, file in MODULES.items()
-        for source, name in imports_of(file)
+        for source, name in read_source(file).imports
         if package_of(source) in PACKAGES
         and package_of(source) != package_of(module)
         and source not in PACKAGES
@@ -53,7 +44,9 @@ def test_no_import_goes_past_a_front_door() -> None:
 def test_every_name_at_a_front_door_exists(package: str) -> None:
     """The list for the type checker and the list for loading must be equal."""
     listed = {
-        name for source, name in imports_of(MODULES[package]) if source.startswith(f"{package}.")
+        name
+        for source, name in read_source(MODULES[package]).imports
+        if source.startswith(f"{package}.")
     }
     try:
         module = __import__(package, fromlist=["*"])
@@ -71,7 +64,7 @@ def test_a_name_at_a_front_door_is_no_module_behind_it(package: str) -> None:
     inner = {name.rpartition(".")[2] for name in MODULES if name.rpartition(".")[0] == package}
     named = {
         name
-        for source, name in imports_of(MODULES[package])
+        for source, name in read_source(MODULES[package]).imports
         if source.startswith(f"{package}.") and f"{source}.{name}" not in MODULES
     }
     assert named & inner == set()

@@ -3,18 +3,16 @@
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import headgate
+from tests.sources import MODULES, SOURCE, read_source
 
-SOURCE = Path(headgate.__file__).parent
 TESTS = Path(__file__).parent.parent
 ROOT = TESTS.parent
-MODULES = sorted(SOURCE.rglob("*.py"))
 
 LONGEST = 500  # lines of a module
 LONGER = {
@@ -33,58 +31,31 @@ def name_of(file: Path) -> str:
     return str(file.relative_to(SOURCE))
 
 
-def tree_of(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
-
-
-def texts(file: Path) -> Iterator[tuple[int, str]]:
-    """Docstrings, messages and comments of a module, with their lines."""
-    for node in ast.walk(tree_of(file)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.lineno, node.value
-    for number, line in enumerate(file.read_text().splitlines(), 1):
-        yield number, line.partition("# ")[2]
-
-
-def names_of_types(tree: ast.Module) -> Iterator[str]:
-    """Public classes, and type aliases of the module; not type variables."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield node.name
-    for node in tree.body:
-        match node:
-            case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
-                pass
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript() | ast.BinOp()):
-                pass
-            case _:
-                continue
-        if re.match("[A-Z]", name) and not name.isupper():
-            yield name
-
-
 def test_the_name_of_a_public_class_or_type_alias_exists_once():
     homes = defaultdict(list)
     for file in MODULES:
-        for name in names_of_types(tree_of(file)):
+        for name in read_source(file).types:
             homes[name].append(name_of(file))
     twice = {name: files for name, files in homes.items() if len(files) > 1}
     assert {name: twice[name] for name in twice if name not in TYPES_THAT_EXIST_TWICE} == {}
     assert len(TYPES_THAT_EXIST_TWICE) <= 5
 
 
-@pytest.mark.parametrize("file", MODULES, ids=name_of)
-def test_a_module_has_a_docstring_and_can_be_read_in_one_go(file):
-    assert ast.get_docstring(tree_of(file)), "say in one line what the module is"
-    if name_of(file) not in LONGER:
-        assert len(file.read_text().splitlines()) <= LONGEST, "split it by nouns"
+def test_every_module_says_in_a_docstring_what_it_is():
+    assert [name_of(file) for file in MODULES if not read_source(file).docstring] == []
+
+
+def test_every_module_can_be_read_in_one_go():
+    lines = {name_of(file): read_source(file).lines for file in MODULES}
+    too_long = {name for name in lines if lines[name] > LONGEST}
+    assert too_long - LONGER == set(), "split it by nouns"
 
 
 def test_texts_are_plain_technical_english():
     found = [
         f"{name_of(file)}:{line}: {match[0]}"
         for file in MODULES
-        for line, text in texts(file)
+        for line, text in read_source(file).texts
         for match in RIDDLES.finditer(text)
     ]
     assert found == []
@@ -94,21 +65,25 @@ def test_texts_are_plain_technical_english():
     "file", [*ROOT.glob("benches/*.py"), *ROOT.glob("examples/*.py")], ids=lambda file: file.name
 )
 def test_benches_and_examples_import_names_that_exist(file):
-    for node in ast.walk(tree_of(file)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headgate"):
-            module = import_module(node.module)
-            missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
-            assert missing == []
+    missing = [
+        f"{module}.{name}"
+        for module, name in read_source(file).imports
+        if not hasattr(import_module(module), name)
+    ]
+    assert missing == []
 
 
-def fixtures() -> Iterator[tuple[Path, ast.FunctionDef]]:
+@cache
+def fixtures() -> list[tuple[Path, ast.FunctionDef]]:
     """Fixtures of modules; those of classes are left out, for a suite that runs on several engines replaces them."""
-    for file in sorted(TESTS.rglob("*.py")):
-        for node in tree_of(file).body:
-            if isinstance(node, ast.FunctionDef) and any(
-                "fixture" in ast.unparse(decorator) for decorator in node.decorator_list
-            ):
-                yield file, node
+    return [
+        (file, node)
+        for file in sorted(TESTS.rglob("*.py"))
+        if "fixture" in file.read_text()
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+        and any("fixture" in ast.unparse(decorator) for decorator in node.decorator_list)
+    ]
 
 
 def test_no_two_fixtures_have_equal_code():

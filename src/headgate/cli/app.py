@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -150,6 +151,7 @@ class LazyCommands(TyperGroup):
         return super().resolve_command(ctx, [word, *args[1:]])
 
 
+@cache
 def _load_command(word: str) -> Command:
     if word in NOUNS:
         return typer.main.get_group(_load_noun(word))

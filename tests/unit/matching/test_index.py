@@ -87,14 +87,14 @@ def assert_finds(rng: Random, index: EqualityIndex, present: list[tuple[dict, in
 @pytest.mark.parametrize("at_once", [1, 7, 150])
 @pytest.mark.parametrize("few", [0, 8, 300])
 def test_random_conjunctions_are_found_while_others_are_added_and_removed(
-    seed, monkeypatch, crowded, wide, at_once, few
+    seed, full, monkeypatch, crowded, wide, at_once, few
 ):
     monkeypatch.setattr(module, "FEW", few)
     monkeypatch.setattr(tree, "CROWDED", crowded)
     monkeypatch.setattr(module, "WIDE", wide)
     monkeypatch.setattr(memory, "FIRST", 4)
     rng, index, present, entries = Random(seed), new_index(), [], {}
-    for turn in range(4):
+    for turn in range(4 if full else 2):
         added = drawn(rng, 150, first=150 * turn)
         for start in range(0, 150, at_once):
             some = added[start : start + at_once]

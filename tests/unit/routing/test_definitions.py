@@ -139,7 +139,7 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=3), NAMES, NAMES, st.text(max_size=10))
-def test_every_binding_can_be_written_and_read(tmp_path_factory, arguments, exchange, queue, key):
+def test_every_binding_can_be_written_and_read(tmp_path, arguments, exchange, queue, key):
     made = Topology()
     exchange = f"e{exchange}"
     made.declare_exchange(exchange, "fanout", arguments={"note": arguments})
@@ -150,9 +150,8 @@ def test_every_binding_can_be_written_and_read(tmp_path_factory, arguments, exch
         key=key,
         arguments={n: v for n, v in arguments.items() if n[:2] != "x-"},
     )
-    folder = tmp_path_factory.mktemp("topology")
     for suffix in (".toml", ".json"):
-        assert same(saved_and_loaded(made, folder / f"t{suffix}"), made)
+        assert same(saved_and_loaded(made, tmp_path / f"t{suffix}"), made)
 
 
 @pytest.mark.parametrize(

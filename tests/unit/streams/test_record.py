@@ -25,11 +25,12 @@ def flip(path: Path, bit: int) -> None:
 
 @pytest.mark.parametrize("damaged", ["stream.json", "stream.json.copy"])
 def test_no_flipped_bit_changes_an_option(
-    tmp_path: Path, damaged: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, damaged: str, full: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     save_options(tmp_path, OPTIONS)
     caplog.set_level(logging.ERROR)  # the warnings are many
-    for bit in range(8 * (tmp_path / damaged).stat().st_size):
+    bits = 8 * (tmp_path / damaged).stat().st_size
+    for bit in range(0, bits, 1 if full else 7):  # with 7, every bit of a byte in its turn
         flip(tmp_path / damaged, bit)
         assert load_options(tmp_path) == OPTIONS, bit
         flip(tmp_path / damaged, bit)

@@ -1,7 +1,6 @@
 """The pages beside an embedded application: streams and queues to look at, nothing to change."""
 
 import asyncio
-import gc
 
 import httpx
 import pytest
@@ -41,7 +40,6 @@ def get(site):
     yield get
     runner.run(client.aclose())
     runner.close()
-    gc.collect()
 
 
 def test_streams_are_listed_and_one_is_shown_with_chunks_and_messages(get):

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import gc
 
 import httpx
 import pytest
@@ -31,7 +30,6 @@ def ask():
     yield ask
     runner.run(client.aclose())
     runner.close()
-    gc.collect()
 
 
 GUEST = ("guest", "guest")

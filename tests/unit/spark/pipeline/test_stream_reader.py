@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 
@@ -169,14 +167,3 @@ def test_the_source_hands_its_plan_to_its_reader(
 ) -> None:
     source = PipelineSource({"path": str(tmp_path / "events"), PLAN: plan_file})
     assert source.streamReader(source.schema()).plan_file == plan_file  # type: ignore[arg-type]
-
-
-def test_an_executor_loads_no_database_no_server_and_no_terminal() -> None:
-    program = (
-        "import sys, headgate.spark.pipeline.stream_reader, headgate.spark.pipeline.formats\n"
-        "print(*sorted({'apsw', 'psycopg', 'starlette', 'typer', 'rich'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == []

@@ -1,8 +1,5 @@
 """The sink's options: what cannot be written is refused before anything runs, with what to do."""
 
-import subprocess
-import sys
-
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
@@ -98,12 +95,3 @@ def test_descriptors_give_back_their_staged_files():
     counters = pa.record_batch({name: [None] for name in DESCRIPTOR_NAMES})
     files = pa.record_batch({n: [getattr(one, n) for one in staged] for n in DESCRIPTOR_NAMES})
     assert list(read_descriptors([files, counters])) == staged
-
-
-def test_executors_load_no_database_and_no_server():
-    program = (
-        "import sys, headgate.spark.datasource, headgate.spark.sink.writer, headgate.spark.sink.staging\n"
-        "heavy = {'apsw', 'psycopg', 'starlette', 'typer', 'rich'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -129,7 +129,7 @@ def test_a_signal_to_the_launcher_reaches_the_module(server: ForkServer, modules
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == -signal.SIGTERM
-    assert not Path(f"/proc/{child}").exists()
+    wait_until(lambda: not Path(f"/proc/{child}").exists())  # the server reaps it in its turn
 
 
 def test_a_launcher_that_is_killed_takes_its_child_with_it(
