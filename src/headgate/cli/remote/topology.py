@@ -45,6 +45,13 @@ IsExchange: TypeAlias = Annotated[
     bool, typer.Option("--to-exchange", help="The destination is an exchange.")
 ]
 
+BindingDestination: TypeAlias = Annotated[
+    str, typer.Argument(help="The queue that gets the messages.")
+]
+BindingKey: TypeAlias = Annotated[
+    str, typer.Option("--key", "-k", help="The routing key, or pattern.")
+]
+
 
 def parse_argument_values(given: list[str]) -> ApiObject:
     """`name=value`: the value is JSON where it can be read as JSON, else text."""
@@ -170,8 +177,8 @@ def _between(source: str, destination: str, to_exchange: bool) -> tuple[str, ...
 @binding.command(name="add")
 def add_binding(
     source: ExchangeName,
-    destination: Annotated[str, typer.Argument(help="The queue that gets the messages.")],
-    key: Annotated[str, typer.Option("--key", "-k", help="The routing key, or pattern.")] = "",
+    destination: BindingDestination,
+    key: BindingKey = "",
     argument: ArgumentTexts = [],  # noqa: B006
     to_exchange: IsExchange = False,
     vhost: Vhost = "/",
@@ -190,8 +197,8 @@ def add_binding(
 @binding.command(name="rm")
 def remove_binding(
     source: ExchangeName,
-    destination: Annotated[str, typer.Argument(help="The queue that gets the messages.")],
-    key: Annotated[str, typer.Option("--key", "-k", help="The routing key, or pattern.")] = "",
+    destination: BindingDestination,
+    key: BindingKey = "",
     argument: ArgumentTexts = [],  # noqa: B006
     to_exchange: IsExchange = False,
     vhost: Vhost = "/",

@@ -14,7 +14,7 @@ from headgate.filters import EXACT_AS_DOUBLE
 from headgate.filters.compile.sql import Sql, SqlDialect, after_prefix
 from headgate.message import Scalar
 from headgate.queues.engine import SqlValue
-from headgate.queues.sql.dialect import ClaimCondition, InRange, QueueDialect
+from headgate.queues.sql.dialect import ClaimCondition, InRange, KeyRange, QueueDialect
 from headgate.queues.sql.plan import Branch, Probe, key_prefix
 
 # Claims must read the indexes in the order of the queue and stop early. The planner, which estimates from statistics that
@@ -77,10 +77,7 @@ class PostgresDialect(QueueDialect):
         header, prefix = found
         first = "s" + prefix[:LONGEST_KEY]
         keys = (first, after_prefix(first) or _AFTER_ALL) if prefix else ("", _AFTER_ALL)
-        return InRange(header, where, keys)
-
-    def key_expression(self, header: str) -> str:
-        return key_expression(header, "d.")
+        return InRange(header, where, KeyRange(key_expression(header, "d."), *keys))
 
     def condition(self, branch: Branch, first_parameter: int) -> ClaimCondition:
         condition = super().condition(branch, first_parameter)

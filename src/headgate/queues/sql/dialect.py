@@ -40,14 +40,21 @@ ON_MESSAGE: Final = Layout(
 
 
 @dataclass(frozen=True, slots=True)
+class KeyRange:
+    """A range of what the index on a declared header holds of a delivery `d`; `end` is behind the last key."""
+
+    expression: str
+    first: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
 class InRange:
     """A range of an indexed header that holds all that match; `where` is the exact condition."""
 
     header: str
     where: Sql
-    keys: tuple[str, str] | None = (
-        None  # the first key, and the one after the last, where `where` has no such range
-    )
+    keys: KeyRange | None = None  # where `where` is no range that the index answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +105,6 @@ class QueueDialect(ABC):
     @abstractmethod
     def range_of(self, branch: Branch, where: Sql) -> InRange | None:
         """The range of an indexed header to which the branch is restricted, if there is one."""
-
-    def key_expression(self, header: str) -> str:
-        """What the index on a declared header holds of a delivery `d`, where ranges are ranges of it."""
-        raise NotImplementedError
 
     def index_hint(self, condition: ClaimCondition) -> str:
         """The index that candidates are to be read from, where the planner does not find it by itself."""

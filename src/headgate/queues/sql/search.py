@@ -10,7 +10,7 @@ from headgate.filters import Filter, depends_on_time
 from headgate.filters.compile import compile_predicate
 from headgate.filters.compile.sql import Sql, all_of
 from headgate.queues.engine import Operation, QueueInfo, Row, SqlValue, Statement
-from headgate.queues.sql.dialect import ClaimCondition, InRange, QueueDialect
+from headgate.queues.sql.dialect import ClaimCondition, InRange, KeyRange, QueueDialect
 from headgate.queues.sql.message_rows import filterable_columns_of, message_of
 from headgate.queues.sql.plan import MOST_BRANCHES, Branch, branches_of, choices_of
 
@@ -343,13 +343,12 @@ class Candidates:
         search: Search,
         condition: ClaimCondition,
         ranged: InRange,
-        keys: tuple[str, str],
+        keys: KeyRange,
         limit: int,
     ) -> Operation[list[Candidate] | None]:
         """The first deliveries of each key in the range; None if there are too many keys."""
         params: list[SqlValue] = [search.queue.id, limit, *ranged.where.params]
-        first, end = (_bind(self._dialect, params, key) for key in keys)
-        gaps = {"key": self._dialect.key_expression(ranged.header), "first": first, "end": end}
+        gaps = _key_gaps(self._dialect, params, keys)
         where = _skipping(self._dialect, ranged.where.text, params, search.skip)
         text = self._dialect.text(
             "range_by_key", where=where, join=join_of(self._dialect, condition), **gaps
@@ -365,9 +364,8 @@ class Candidates:
         params: list[SqlValue] = [search.queue.id, _FEW_IN_RANGE, *ranged.where.params]
         where = ranged.where.text
         if ranged.keys is not None:
-            first, end = (_bind(self._dialect, params, key) for key in ranged.keys)
-            key = self._dialect.key_expression(ranged.header)
-            where = self._dialect.text("key_range", key=key, first=first, end=end) + " AND " + where
+            gaps = _key_gaps(self._dialect, params, ranged.keys)
+            where = self._dialect.text("key_range", **gaps) + " AND " + where
         text = self._dialect.text(
             "range_candidates", where=where, join=join_of(self._dialect, condition)
         )
@@ -477,6 +475,11 @@ def _skipping(dialect: QueueDialect, where: str, params: list[SqlValue], skip: S
 
 def join_of(dialect: QueueDialect, condition: ClaimCondition) -> str:
     return " " + dialect.text("candidate_join") if condition.needs_message else ""
+
+
+def _key_gaps(dialect: QueueDialect, params: list[SqlValue], keys: KeyRange) -> dict[str, str]:
+    first, end = (_bind(dialect, params, key) for key in (keys.first, keys.end))
+    return {"key": keys.expression, "first": first, "end": end}
 
 
 def _bind(dialect: QueueDialect, params: list[SqlValue], value: SqlValue) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from starlette.responses import Response
 
@@ -26,6 +27,7 @@ from headgate.web.pages.visit import PageTable, Visit
 pages: Final = PageTable()
 
 MOST: Final = 500
+_Facts = TypeVar("_Facts", ConsumerFacts, ConnectionFacts, ChannelFacts)
 CONSUMER_COLUMNS: Final = (
     ListColumn("consumer"),
     ListColumn("queue"),
@@ -60,14 +62,12 @@ CHANNEL_COLUMNS: Final = (
 
 @pages.get("/consumers")
 async def show_consumers(visit: Visit) -> Response:
-    names = {vhost.name for vhost in visit.vhosts()}
-    found = [c for c in list_consumers(visit.site.running) if c.connection.vhost in names]
     return _list(
         visit,
         "Consumers",
         CONSUMER_COLUMNS,
-        [_consumer_row(consumer) for consumer in found[:MOST]],
-        len(found),
+        list_consumers(visit.site.running),
+        _consumer_row,
         "There is no consumer. A filter is an argument of basic.consume: x-filter.",
     )
 
@@ -92,15 +92,13 @@ def _consumer_row(consumer: ConsumerFacts) -> ListRow:
 @pages.get("/connections")
 async def show_connections(visit: Visit) -> Response:
     refresh(visit.site.running)
-    names = {vhost.name for vhost in visit.vhosts()}
-    found = [c for c in list_connections(visit.site.running) if c.connection.vhost in names]
     now_ms = datetime.now(UTC).timestamp() * 1000
     return _list(
         visit,
         "Connections",
         CONNECTION_COLUMNS,
-        [_connection_row(facts, now_ms) for facts in found[:MOST]],
-        len(found),
+        list_connections(visit.site.running),
+        lambda facts: _connection_row(facts, now_ms),
         "No client is connected. Connect with any client of RabbitMQ.",
     )
 
@@ -131,14 +129,12 @@ def _connection_row(facts: ConnectionFacts, now_ms: float) -> ListRow:
 @pages.get("/channels")
 async def show_channels(visit: Visit) -> Response:
     refresh(visit.site.running)
-    names = {vhost.name for vhost in visit.vhosts()}
-    found = [c for c in list_channels(visit.site.running) if c.connection.vhost in names]
     return _list(
         visit,
         "Channels",
         CHANNEL_COLUMNS,
-        [_channel_row(facts) for facts in found[:MOST]],
-        len(found),
+        list_channels(visit.site.running),
+        _channel_row,
         "No channel is open.",
     )
 
@@ -165,11 +161,14 @@ def _list(
     visit: Visit,
     title: str,
     columns: tuple[ListColumn, ...],
-    rows: list[ListRow],
-    count: int,
+    facts: Iterable[_Facts],
+    row_of: Callable[[_Facts], ListRow],
     empty: str,
 ) -> Response:
-    subtitle = f"{count:,}" if count <= MOST else f"{MOST} of {count:,}"
+    """A page with what belongs to the virtual hosts that the user may see."""
+    names = {vhost.name for vhost in visit.vhosts()}
+    found = [one for one in facts if one.connection.vhost in names]
+    subtitle = f"{len(found):,}" if len(found) <= MOST else f"{MOST} of {len(found):,}"
     return visit.render(
         "list.html",
         title=title,
@@ -177,7 +176,7 @@ def _list(
         searches=False,
         q="",
         columns=columns,
-        rows=rows,
+        rows=[row_of(one) for one in found[:MOST]],
         empty=empty,
         pages=(),
         forms=(),
