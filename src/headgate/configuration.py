@@ -116,6 +116,17 @@ def some_hosts(value: Any) -> tuple[tuple[str, Path, Path], ...]:
     return tuple((str(host).lower(), a_path(file), a_path(key)) for host, file, key in value)
 
 
+def some_aliases(value: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Names, each with the scopes that it stands for: a list, or a text with spaces."""
+    pairs = list(value.items() if isinstance(value, Mapping) else value)
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise SettingsError('must be a table: alias = ["scope", "scope"]')
+    return tuple(
+        (str(name), some_texts(scopes.split() if isinstance(scopes, str) else scopes))
+        for name, scopes in pairs
+    )
+
+
 def optional(check: SettingCheck) -> SettingCheck:
     """The check of a setting that need not have a value."""
     return lambda value: None if value is None else check(value)
@@ -177,6 +188,9 @@ class ServerOptions:
     oauth2_issuer: str | None = setting(None, optional(a_text), "oauth2")
     oauth2_verify_audience: bool = setting(True, a_flag, "oauth2")
     oauth2_additional_scopes: str | None = setting(None, optional(a_text), "oauth2")
+    oauth2_scope_aliases: tuple[tuple[str, tuple[str, ...]], ...] = setting(
+        (), some_aliases, "oauth2"
+    )
     alarms_memory: float = setting(
         0.6, a_share_or_size, "alarms", live=True
     )  # of the machine's; 0: no alarm

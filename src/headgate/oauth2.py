@@ -15,14 +15,15 @@ import time
 import urllib.request
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import unquote_plus, urlsplit
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+from urllib.parse import quote, unquote_plus, urlsplit
 
 from headgate.broker import Login, LoginRefused, PermissionKind, is_loopback
 from headgate.errors import MissingExtra, SettingsError
+from headgate.filters import compile_like
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
@@ -35,7 +36,10 @@ LEEWAY_S: Final = 10  # clocks differ
 FETCH_S: Final = 5
 MAX_KEYS_BYTES: Final = 1 << 20
 REFRESH_S: Final = 60.0  # keys are asked for at most this often
+LATEST: Final = 253_402_300_799  # the end of the year 9999
 _TAG: Final = "tag:"
+_LIKE_SIGNS: Final = re.compile("[%_!]")
+_VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
 
 
 class Grant(NamedTuple):
@@ -77,9 +81,12 @@ class TokenGrants:
                 yield grant
 
     def _expand(self, pattern: str, vhost: str) -> str:
-        for name, value in {**self.claims, "vhost": vhost}.items():
-            pattern = pattern.replace(f"{{{name}}}", value)
-        return pattern
+        """Put claims in place of their names; a `*` in a claim stands for itself, since users may choose those."""
+        values = {**self.claims, "vhost": vhost}
+        return _VARIABLE.sub(
+            lambda found: quote(values[found[1]], safe="") if found[1] in values else found[0],
+            pattern,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +99,7 @@ class TokenRules:
     issuer: str | None = None
     verify_audience: bool = True
     additional_scopes: str | None = None  # a claim with further scopes
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # scopes by another name
 
     @property
     def prefix(self) -> str:
@@ -109,7 +117,8 @@ class OAuth2Tokens:
     def read(self, token: str) -> Login:
         claims = self._keys.verify(token)
         self._check_claims(claims)
-        scopes = _strip_prefix(_scopes(claims, self._rules), self._rules.prefix)
+        named = _resolve_aliases(_scopes(claims, self._rules), self._rules.aliases)
+        scopes = _strip_prefix(named, self._rules.prefix)
         tags = tuple(scope.removeprefix(_TAG) for scope in scopes if scope.startswith(_TAG))
         texts = {name: value for name, value in claims.items() if isinstance(value, str)}
         grants = TokenGrants(tuple(parse_grants(scopes)), texts)
@@ -117,10 +126,10 @@ class OAuth2Tokens:
 
     def _check_claims(self, claims: Mapping[str, Any]) -> None:
         rules, now = self._rules, self._clock()
-        expires, begins = claims.get("exp"), claims.get("nbf", 0)
-        if not isinstance(expires, int | float | None) or not isinstance(begins, int | float):
-            raise LoginRefused("the token has times that are no numbers")
-        if expires is not None and expires <= now:
+        expires, begins = claims.get("exp", LATEST), claims.get("nbf", 0)
+        if not _is_time(expires) or not _is_time(begins):
+            raise LoginRefused("the token has times that are no numbers of seconds")
+        if expires <= now:
             raise LoginRefused(f"the token has expired at {expires} (it is {now:.0f})")
         if begins > now + LEEWAY_S:
             raise LoginRefused(f"the token is valid from {begins} on (it is {now:.0f})")
@@ -200,14 +209,20 @@ def parse_grants(scopes: Iterable[str]) -> Iterable[Grant]:
 
 
 @lru_cache(maxsize=4_096)
-def _wildcard(pattern: str) -> re.Pattern[str]:
-    parts = [re.escape(unquote_plus(part)) for part in pattern.split("*")]
-    return re.compile(".*".join(parts), re.DOTALL)
+def _wildcard(pattern: str) -> Callable[[str], bool]:
+    # A regular expression would try each `*` at each place: LIKE is matched in linear time.
+    parts = [_LIKE_SIGNS.sub(r"!\g<0>", unquote_plus(part)) for part in pattern.split("*")]
+    return compile_like("%".join(parts), "!")
 
 
 def wildcard_matches(pattern: str, text: str) -> bool:
     """Whether a text is what a pattern with `*` describes."""
-    return _wildcard(pattern).fullmatch(text) is not None
+    return _wildcard(pattern)(text)
+
+
+def _is_time(value: Any) -> TypeGuard[float]:
+    """Whether a claim is a time that a clock can reach; NaN is none."""
+    return isinstance(value, int | float) and 0 <= value <= LATEST
 
 
 def _scopes(claims: Mapping[str, Any], rules: TokenRules) -> list[str]:
@@ -217,6 +232,14 @@ def _scopes(claims: Mapping[str, Any], rules: TokenRules) -> list[str]:
         own = _texts(more.get(rules.resource_server_id))
         return found + [f"{rules.resource_server_id}.{scope}" for scope in own]
     return found + _texts(more)
+
+
+def _resolve_aliases(
+    scopes: Iterable[str], aliases: Mapping[str, tuple[str, ...]]
+) -> Iterable[str]:
+    """Scopes, and in place of each alias those that it stands for."""
+    for scope in scopes:
+        yield from aliases.get(scope, (scope,))
 
 
 def _strip_prefix(scopes: Iterable[str], prefix: str) -> list[str]:

@@ -23,10 +23,13 @@ _VERIFY: Final = {
 
 
 class TlsContext:
-    """What TLS needs of files; `load` reads them again, for connections to come."""
+    """What TLS needs of files; `load` reads them again, for connections to come.
+
+    Sockets listen with `context`, which stays. Each handshake is handed to a context of the last load: what is added to a
+    context, such as an authority, cannot be taken out of it.
+    """
 
     def __init__(self, options: ServerOptions) -> None:
-        self._hosts: dict[str, ssl.SSLContext] = {}
         self.context = _make_context(options)
         self.context.sni_callback = self._choose
         self.load(options)
@@ -35,31 +38,31 @@ class TlsContext:
         """Read certificates and keys; files that cannot be used change nothing."""
         if options.tls_certificate is None:
             raise SettingsError("tls.certificate is missing: a PEM file with the certificate")
-        hosts = {}
-        for name, certificate, key in options.tls_hosts:
-            hosts[name] = _make_context(options)
-            _load(hosts[name], certificate, key, options)
-        _load(_make_context(options), options.tls_certificate, options.tls_key, options)  # a trial
-        _load(self.context, options.tls_certificate, options.tls_key, options)
-        self._hosts = hosts
+        hosts = {
+            name: _load(options, certificate, key) for name, certificate, key in options.tls_hosts
+        }
+        default = _load(options, options.tls_certificate, options.tls_key)
+        # It needs a certificate of its own, although no handshake ends with it.
+        self.context.load_cert_chain(options.tls_certificate, options.tls_key)
+        self._default, self._hosts = default, hosts
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
         """Use the certificate of the host that the client asked for, if it has one of its own."""
-        context = self._hosts.get((name or "").lower())
-        if context is not None:
-            connection.context = context
+        connection.context = self._hosts.get((name or "").lower(), self._default)
 
 
 def _make_context(options: ServerOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = _VERIFY[options.tls_verify]
+    # A resumed session is trusted without a look at the certificate, which may be of an authority that is trusted no more.
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     return context
 
 
-def _load(
-    context: ssl.SSLContext, certificate: Path, key: Path | None, options: ServerOptions
-) -> None:
+def _load(options: ServerOptions, certificate: Path, key: Path | None) -> ssl.SSLContext:
+    context = _make_context(options)
     try:
         context.load_cert_chain(certificate, key)
         if options.tls_authorities is not None:
@@ -71,6 +74,7 @@ def _load(
     except (OSError, ssl.SSLError) as problem:
         files = ", ".join(map(str, filter(None, (certificate, key, options.tls_authorities))))
         raise SettingsError(f"TLS cannot use {files}: {problem}") from problem
+    return context
 
 
 def set_up_access(
@@ -110,6 +114,7 @@ def _read_tokens(options: ServerOptions) -> OAuth2Tokens | None:
         issuer=options.oauth2_issuer,
         verify_audience=options.oauth2_verify_audience,
         additional_scopes=options.oauth2_additional_scopes,
+        aliases=dict(options.oauth2_scope_aliases),
     )
     return OAuth2Tokens(rules, TokenKeys(str(options.oauth2_keys)))
 

@@ -208,9 +208,9 @@ class Channel:
         self, _: int, name: str, type: str, passive: bool, durable: bool, auto_delete: bool,
         internal: bool, nowait: bool, arguments: dict[str, Any],
     ) -> None:  # fmt: skip
-        if passive:
+        if passive and name:
             self.vhost.find_exchange(name)
-        else:
+        else:  # the default exchange is refused
             self._permissions.check_declaration(
                 "exchange", name, arguments.get("alternate-exchange")
             )

@@ -32,7 +32,10 @@ class AmqpServer:
         """Listen on a host and port, 0 for any free one; return the port."""
         loop = asyncio.get_running_loop()
         make: Callable[[], Connection] = lambda: Connection(self._listener)  # noqa: E731
-        server = await loop.create_server(make, host, port, backlog=BACKLOG, ssl=tls)
+        in_time = None if tls is None else self._listener.login_s
+        server = await loop.create_server(
+            make, host, port, backlog=BACKLOG, ssl=tls, ssl_handshake_timeout=in_time
+        )
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 

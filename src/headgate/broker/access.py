@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -37,6 +38,7 @@ from headgate.broker.stored_table import StoredDefinitions, StoredTable
 from headgate.broker.throttle import LoginThrottle
 from headgate.broker.users import (
     DEFAULT_EXCHANGE,
+    MAX_NAME_BYTES,
     USER_LIMITS,
     Login,
     LoginRefused,
@@ -265,9 +267,11 @@ class AccessControl:
     async def authenticate(self, name: str, password: str, address: str) -> Login:
         """Log in with a password, or with a token in its place; LoginRefused says why not."""
         if self.tokens is not None and password.count(".") == 2 and password.startswith("ey"):
-            return await self._read_token(self.tokens, password, address)
+            return await self._in_thread(partial(self.tokens.read, password))
         if not password:
             raise LoginRefused(f"user '{name}' sent an empty password")
+        if len(name) > MAX_NAME_BYTES:
+            raise LoginRefused(f"user '{name[:20]}…' has a name of {len(name)} characters")
         ticket = self._ticket(name, password)
         # A fleet that comes back at once waits for its first login, and who guesses for the last failure.
         async with self._turn(ticket):
@@ -317,15 +321,6 @@ class AccessControl:
             return known
         self.users.put(name, replace(user, password=renewed))
         return renewed
-
-    async def _read_token(self, tokens: TokenReader, token: str, address: str) -> Login:
-        if not self.throttle.allows(address, ""):
-            raise LoginRefused(f"too many failed logins from {address or 'here'}")
-        try:
-            return await self._in_thread(lambda: tokens.read(token))
-        except LoginRefused:
-            self.throttle.failed(address, "")
-            raise
 
     def _let_in(self, name: str, user: User | None, address: str) -> Login:
         if user is None:

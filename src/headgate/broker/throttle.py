@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 FREE_TRIES: Final = 10  # of one address for one user
@@ -11,6 +12,17 @@ FREE_TRIES_OF_ADDRESS: Final = 50  # of one address for all users
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 MAX_REMEMBERED: Final = 10_000
+
+
+def network_of(address: str) -> str:
+    """The address that failures are counted for: of IPv6 the first 64 bits, because a guesser has all the others."""
+    try:
+        ip = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if ip.version == 4 or ip.ipv4_mapped is not None:
+        return address
+    return str(IPv6Address(int(ip) >> 64 << 64))
 
 
 class LoginThrottle:
@@ -23,17 +35,19 @@ class LoginThrottle:
 
     def allows(self, address: str, user: str) -> bool:
         """Whether a password may be tried now."""
-        now = self._clock()
+        now, network = self._clock(), network_of(address)
         return all(
-            self._failures.get(key, (0, 0.0))[1] <= now for key in ((address, user), (address, ""))
+            self._failures.get(key, (0, 0.0))[1] <= now for key in ((network, user), (network, ""))
         )
 
     def failed(self, address: str, user: str) -> None:
-        self._count((address, user), FREE_TRIES)
-        self._count((address, ""), FREE_TRIES_OF_ADDRESS)
+        network = network_of(address)
+        if user:
+            self._count((network, user), FREE_TRIES)
+        self._count((network, ""), FREE_TRIES_OF_ADDRESS)
 
     def succeeded(self, address: str, user: str) -> None:
-        self._failures.pop((address, user), None)
+        self._failures.pop((network_of(address), user), None)
 
     def _count(self, key: tuple[str, str], free: int) -> None:
         now = self._clock()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headgate.filters.facts import Flags as Flags
     from headgate.filters.facts import ValueProbe as ValueProbe
     from headgate.filters.facts import ValueRange as ValueRange
+    from headgate.filters.like import compile_like as compile_like
     from headgate.filters.like import literal_prefix as literal_prefix
     from headgate.filters.like import pieces_of as pieces_of
     from headgate.filters.logic import OPPOSITE as OPPOSITE
@@ -114,7 +115,7 @@ else:
                 "ValueProbe",
                 "ValueRange",
             ],
-            "like": ["literal_prefix", "pieces_of"],
+            "like": ["compile_like", "literal_prefix", "pieces_of"],
             "logic": ["OPPOSITE", "evaluate", "field_value", "matches_filter"],
             "nodes": [
                 "And",

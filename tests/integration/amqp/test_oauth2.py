@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -34,6 +35,12 @@ def make_token(*scopes: str, key: Any = KEY, alg: str = "RS256", **claims: Any) 
     }
     head = {"alg": alg, "kid": key.kid} if key.kid else {"alg": alg}
     return jwt.encode(head, {k: v for k, v in given.items() if v is not None}, key)
+
+
+def make_unsigned(**head: Any) -> str:
+    parts = head, {"sub": "ann", "aud": "rabbitmq", "scope": "rabbitmq.tag:administrator"}
+    encoded = (urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts)
+    return ".".join((*encoded, "x" if head["alg"] != "none" else ""))
 
 
 @pytest.fixture
@@ -93,11 +100,30 @@ def test_scopes_are_permissions_and_tags(keys: Path) -> None:
     [
         ("*", "", True), ("*", "x/y", True), ("a*", "abc", True), ("a*", "ba", False), ("*c", "abc", True),
         ("a*c", "abcbc", True), ("a%2Fb", "a/b", True), ("a+b", "a b", True), ("a.b", "axb", False), ("", "", True),
-        ("", "x", False),
+        ("", "x", False), ("a%25_!b", "a%_!b", True), ("a_b", "axb", False), ("*\n*", "a\nb", True),
     ],
 )  # fmt: skip
 def test_wildcards(pattern: str, text: str, answer: bool) -> None:
     assert wildcard_matches(pattern, text) is answer
+
+
+def test_a_pattern_of_many_wildcards_does_not_take_long() -> None:
+    assert not wildcard_matches("*a" * 30 + "*b", "a" * 255)
+
+
+def test_aliases_of_scopes(keys: Path) -> None:
+    aliases = {"mq-admin": ("rabbitmq.tag:administrator", "rabbitmq.read:*/q")}
+    login = reader(keys, aliases=aliases).read(make_token("mq-admin", "rabbitmq.tag:other"))
+    assert login.tags == ("administrator", "other")
+    assert login.grants.may("/", "read", "q")
+    assert reader(keys).read(make_token("mq-admin")).tags == ()
+
+
+def test_a_claim_is_no_pattern(keys: Path) -> None:
+    token = make_token("rabbitmq.write:*/x/{sub}.*", sub="*", other="{sub}")
+    grants = reader(keys).read(token).grants
+    assert grants.may_topic("/", "write", "x", "*.1")
+    assert not grants.may_topic("/", "write", "x", "bob.1")
 
 
 def test_further_scopes_claims_and_prefixes(keys: Path) -> None:
@@ -119,6 +145,14 @@ def test_further_scopes_claims_and_prefixes(keys: Path) -> None:
         (lambda: make_token(exp=1), "expired at 1"),
         (lambda: make_token(nbf=int(time.time()) + 1000), "valid from"),
         (lambda: make_token(exp="soon"), "no numbers"),
+        (lambda: make_token(exp=10**400), "no numbers"),
+        (lambda: make_token(exp=float("nan")), "no numbers"),
+        (lambda: make_token(nbf=float("nan")), "no numbers"),
+        (lambda: make_unsigned(alg="none"), "not signed"),
+        (lambda: make_unsigned(alg=["RS256"]), "not signed"),
+        (lambda: make_unsigned(alg="RS256", crit=["x"]), "not signed"),
+        (lambda: make_unsigned(alg="RS256", kid=["first"]), "not signed"),
+        (lambda: make_unsigned(alg="RS256", deep=json.loads("[" * 900 + "]" * 900)), "not signed"),
         (lambda: make_token(aud=["other"]), "not for audience"),
         (lambda: make_token(aud=None), "not for audience"),
         (lambda: make_token(sub=None), "no claim sub or client_id"),
@@ -226,3 +260,11 @@ def test_a_new_secret_must_be_of_the_same_user(running: Broker) -> None:
     text = "NOT_ALLOWED - New secret was refused by one of the backends"
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match=text):
         connection.update_secret(make_token("rabbitmq.read:*/*", sub="bob"), "another")
+
+
+def test_bad_tokens_do_not_keep_good_ones_of_the_same_address_out(running: Broker) -> None:
+    for _ in range(60):
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+            connect(running, make_token(key=OTHER))
+    connect(running, make_token("rabbitmq.read:*/*")).close()
+    pika.BlockingConnection(pika.URLParameters(running.url)).close()

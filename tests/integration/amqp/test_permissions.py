@@ -225,6 +225,16 @@ def test_names_that_a_pattern_does_not_match(running: Broker) -> None:
     connection.close()
 
 
+@pytest.mark.parametrize("passive", [False, True])
+def test_the_default_exchange_cannot_be_declared(running: Broker, passive: bool) -> None:
+    text = "403.*operation not permitted on the default exchange"
+    with (
+        connect(running, "guest") as connection,
+        pytest.raises(pika.exceptions.ChannelClosedByBroker, match=text),
+    ):
+        connection.channel().exchange_declare("", passive=passive, auto_delete=True)
+
+
 def test_a_virtual_host_without_permissions_is_refused(running: Broker) -> None:
     running.call(lambda: running.broker.add_vhost("other"))
     url = f"amqp://guest:guest@127.0.0.1:{running.port}/other"

@@ -7,7 +7,9 @@ import json
 import socket
 import ssl
 import urllib.request
+import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,6 +198,68 @@ def test_a_renewed_certificate_is_read_on_reload_and_a_bad_one_is_not(
     connect(secured, authority, host="new.example").close()
     open_before.channel().queue_declare("q")
     open_before.close()
+
+
+def test_an_authority_that_is_taken_out_of_the_file_is_trusted_no_more(
+    authority: Authority, tmp_path: Path
+) -> None:
+    certificate, key = authority.issue("broker")
+    (tmp_path / "former").mkdir()
+    former = Authority(tmp_path / "former", "former CA")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(authority.file.read_bytes() + former.file.read_bytes())
+    files = {"tls_certificate": certificate, "tls_key": key, "tls_authorities": trusted}
+    client = former.issue("client")
+    with Broker(**files, tls_verify="required") as broker:
+        connect(broker, authority, client).close()
+        trusted.write_bytes(authority.file.read_bytes())
+        broker.call(lambda: broker.server.reconfigure(broker.server.options))
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            connect(broker, authority, client)
+        connect(broker, authority, authority.issue("other client")).close()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_session_is_not_resumed_by_a_ticket(
+    secured: Broker, authority: Authority, version: ssl.TLSVersion
+) -> None:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.minimum_version = context.maximum_version = version
+    address = "127.0.0.1", secured.tls_port
+    with context.wrap_socket(socket.create_connection(address), server_hostname="localhost") as tls:
+        tls.sendall(b"AMQP\0\0\x09\1")
+        assert tls.recv(7)
+        assert tls.session is None or not tls.session.has_ticket
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"\x16\x03\x01", b"AMQP\0\0\x09\1", b"GET / HTTP/1.1\r\n\r\n"]
+)
+def test_who_does_not_shake_hands_is_cut_off(authority: Authority, sent: bytes) -> None:
+    certificate, key = authority.issue("broker")
+    with (
+        Broker(tls_certificate=certificate, tls_key=key, handshake_timeout="1s", http_tls=True) as broker,
+        socket.create_connection(("127.0.0.1", broker.tls_port), timeout=20) as plain,
+    ):  # fmt: skip
+        plain.sendall(sent)
+        with suppress(ConnectionResetError):
+            while plain.recv(100):  # an alert of TLS, perhaps
+                pass
+
+
+def test_old_versions_of_tls_are_refused(secured: Broker) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with (
+        socket.create_connection(("127.0.0.1", secured.tls_port)) as plain,
+        pytest.raises((ssl.SSLError, ConnectionResetError)),
+    ):
+        context.wrap_socket(plain)
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:

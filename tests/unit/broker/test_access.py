@@ -23,7 +23,7 @@ from headgate.broker import (
     make_user,
 )
 from headgate.broker.passwords import SCRYPT, SHA512, PasswordHash, hash_password, read_hash
-from headgate.broker.throttle import LoginThrottle
+from headgate.broker.throttle import LoginThrottle, network_of
 
 HERE = "127.0.0.1"
 
@@ -245,3 +245,13 @@ def test_logins_at_the_same_time_cost_what_they_would_one_by_one(
     monkeypatch.setattr(PasswordHash, "verify", count)
     asyncio.run(log_all_in())
     assert len(verified) <= most
+
+
+def test_all_addresses_of_an_ipv6_network_count_as_one():
+    throttle = LoginThrottle(lambda: 0.0)
+    for number in range(10):
+        throttle.failed(f"2001:db8::{number:x}", "ann")
+    assert not throttle.allows("2001:db8::ffff:1", "ann")
+    assert throttle.allows("2001:db8:0:1::1", "ann")
+    assert network_of("::ffff:10.0.0.1") == "::ffff:10.0.0.1"
+    assert network_of("fe80::1%eth0") == "fe80::"
