@@ -112,15 +112,21 @@ class QueueLane:
             self.holes -= 1
             if self.tail and entry.position >= self.tail[0].position:
                 self.gap_holes.discard(entry.position)
-        elif self.interest is None and (
-            not self.returned and (not self.head or entry.position < self.head[0].position)
-        ):
+        elif self.interest is None and not self.returned and self._is_in_front(entry.position):
             self.head.appendleft(entry)
         else:
             heappush(self.returned, entry)
         entry.place = READY
         if self.interest is not None:
             self.interest.fresh[entry.position] = entry
+
+    def _is_in_front(self, position: int) -> bool:
+        """Whether all entries that are here are behind a position."""
+        if self.head:
+            return position < self.head[0].position
+        if self.gap:
+            return position <= self.gap_after
+        return not self.tail or position < self.tail[0].position
 
     def peek(self) -> QueueEntry | None:
         """The next entry."""

@@ -74,6 +74,18 @@ def test_rows_that_are_committed_and_still_in_memory_are_read_once(bench):
     assert bench.take(15) == list(range(1, 16))
 
 
+def test_entries_that_a_filter_took_from_the_gap_return_to_their_places(bench):
+    bench.push(8)
+    bench.commit()
+    assert bench.take(4) == [1, 2, 3, 4]  # the head is empty, and the gap begins with 5
+    chosen = bench.lane.read_gap([6, 8])
+    for entry in chosen:
+        bench.lane.remove_row(entry)
+    for entry in reversed(chosen):  # by then the filter is gone with its consumer
+        bench.lane.give_back(entry)
+    assert bench.take(4) == [5, 6, 7, 8]
+
+
 def test_entries_that_return_go_in_front_of_what_is_behind_them(bench):
     bench.push(12)
     bench.commit()
