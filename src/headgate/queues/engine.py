@@ -476,6 +476,10 @@ class Operations(Protocol):
         queue is paused. Also until others may deliver the rest of a backlog, see sql.backlog."""
         ...
 
+    def has_ready(self, queue: QueueInfo) -> Operation[bool]:
+        """Whether a claim may find something, or that the queue was deleted."""
+        ...
+
     # -- browsing, deleting, requeueing --
 
     def peek(

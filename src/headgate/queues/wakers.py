@@ -2,7 +2,14 @@
 
 Consumers that would claim the same messages stand in one line, and a commit wakes one of them. Nothing is missed, because
 a consumer that leaves the line with messages, or for good, wakes the next; so does the end of a consumer that was woken and has not
-claimed. A claim that finds nothing ends the chain: then there is nothing for the others either.
+claimed. One that finds nothing ends the chain: then there is nothing for the others either.
+
+Only the first consumer of a chain claims at once. The next ones look, by a query that writes nothing, whether something is left.
+
+Each process wakes a consumer of its own for the same commit. So that they do not all claim the one message, a consumer of a line
+that came too late the last time waits a moment, and then looks; so does, a little longer, one of a line whose consumers are at work,
+unless it is known that no other process takes the message meanwhile. A look sees all commits until it begins, as a claim does, and
+who is woken while it looks looks again: so nothing is missed.
 """
 
 from __future__ import annotations
@@ -19,6 +26,9 @@ from headgate.queues.engine import Wake
 _log = logging.getLogger(__name__)
 
 _COMES_WITHIN_S: Final = 0.1  # else its thread is held up, and another one is woken
+_LATE_S: Final = 0.002  # longer than a claim takes
+_BUSY_S: Final = 0.005  # longer than those wait that are late
+_ALONE_S: Final = 1.0  # how long it is taken for granted that no other process is idle
 
 
 @dataclass(slots=True)
@@ -31,6 +41,30 @@ class Line:
     coming: dict[Waiter, float] = field(default_factory=dict)
     looking: dict[Waiter, float] = field(default_factory=dict)
     members: int = 0
+    is_late: bool = False  # whether the last one that a commit woke has found nothing
+    alone_until: float = 0.0
+
+    def delay_s(self) -> float | None:
+        """How long one that a commit wakes lets other processes go first; None if it claims at once."""
+        if self.is_late:
+            return _LATE_S
+        at_work = self.members - len(self.waiting) - len(self.looking) - len(self.coming)
+        return _BUSY_S if at_work and time.monotonic() >= self.alone_until else None
+
+    def take_for_commit(self) -> Waiter | None:
+        """The waiter to wake for a commit, which may have to let other processes go first."""
+        delay_s = self.delay_s()
+        waiter = self.take()
+        if waiter is not None:
+            waiter.is_for_commit, waiter.delay_s = True, delay_s
+        return waiter
+
+    def take_in_turn(self) -> Waiter | None:
+        """The waiter to wake after another one, which looks before it claims."""
+        waiter = self.take()
+        if waiter is not None:
+            waiter.delay_s = 0.0
+        return waiter
 
     def take(self) -> Waiter | None:
         """The waiter to wake next; None while one is coming, whose claim is still to begin and sees all commits until now.
@@ -108,7 +142,7 @@ class Wakers:
                 _log.warning("a waiting consumer could not be woken", exc_info=True)
         for line in lines:
             if queues is None or line.queue_id() in queues:
-                self._wake_one(line, Line.take)
+                self._wake_one(line, Line.take_for_commit)
 
     def set_due_time(self, queues: frozenset[int]) -> None:
         """Let one of each line for these queues look up anew when the next message falls due."""
@@ -151,18 +185,40 @@ class Waiter:
         self, wakers: Wakers, key: Hashable, line: Line, wake: Callable[[], object]
     ) -> None:
         self._wakers, self._key, self._line, self.wake = wakers, key, line, wake
-        self.is_called = self._is_closed = False
+        self.is_called = self.is_for_commit = self._is_closed = False
+        self._is_urgent = False
+        # How long to wait before it looks whether there is something to claim; None: it claims without a look.
+        self.delay_s: float | None = None
 
     def look(self) -> None:
         """Call this before a claim: who wakes it from now on makes it claim once more."""
         with self._wakers._lock:
-            self.is_called = False
-            self._line.remove(self)
-            self._line.looking[self] = time.monotonic()
+            self._is_urgent = False
+            self._look()
+
+    def look_later(self) -> bool:
+        """Call this after the delay, before it looks whether there is something to claim; False if it must claim anyway."""
+        with self._wakers._lock:
+            if self._is_urgent or self._is_closed:
+                return False
+            self._look()
+            return True
+
+    def _look(self) -> None:
+        self.is_called, self.delay_s = False, None
+        self._line.remove(self)
+        self._line.looking[self] = time.monotonic()
+
+    def note_left(self) -> None:
+        """Call this when there still is something to claim after the delay: no other process was idle."""
+        with self._wakers._lock:
+            self._line.alone_until = time.monotonic() + _ALONE_S
 
     def wait(self) -> bool:
         """Call this before waiting, after a claim that found nothing; False if it was woken since `look`."""
         with self._wakers._lock:
+            if self.is_for_commit:
+                self._line.is_late, self.is_for_commit = True, False
             if not self.is_called and not self._is_closed:
                 self._line.looking.pop(self, None)
                 self._line.waiting[self] = None
@@ -171,13 +227,14 @@ class Waiter:
     def leave(self) -> None:
         """Call this after a claim that found something: the next one is woken, for there may be more."""
         with self._wakers._lock:
+            self._line.is_late = self.is_for_commit = False
             self._line.remove(self)
-        self._wakers._wake_one(self._line, Line.take)
+        self._wakers._wake_one(self._line, Line.take_in_turn)
 
     def call(self) -> None:
         """Wake this one, out of turn."""
         with self._wakers._lock:
-            self.is_called = True
+            self.is_called = self._is_urgent = True
             self._line.waiting.pop(self, None)
         self.wake()
 

@@ -59,9 +59,26 @@ class Wakeup:
             timeout = self.timeout()
             if not waiter.wait():
                 return True
-            if not self._woken.wait(timeout) or waiter.is_called:
+            if not self._woken.wait(timeout):
                 return waiter.is_called
+            if waiter.is_called and not self._is_too_late(waiter):
+                return True
             self._woken.clear()  # `wait` tells of a wake-up before this
+
+    def _is_too_late(self, waiter: Waiter) -> bool:
+        """Let consumers of other processes go first, where it must; whether there is nothing left to claim then."""
+        delay_s = waiter.delay_s
+        if delay_s is None:
+            return False
+        if delay_s:
+            Event().wait(delay_s)
+        if not waiter.look_later():
+            return False
+        if not self._engine.run(self._operations.has_ready(self.queue)):
+            return True
+        if delay_s:
+            waiter.note_left()
+        return False
 
     def hand_on(self) -> None:
         """Call this after a claim that found something: wake another worker, for there may be more."""

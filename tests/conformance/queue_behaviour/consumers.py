@@ -35,6 +35,24 @@ class ConsumerBehaviour(QueueFixtures):
         with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
             assert [seen.get(timeout=PATIENCE) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
 
+    def test_consumers_that_come_too_late_miss_nothing_without_polling(self, connect, orders, seen):
+        def handle(delivery):
+            seen.put(delivery.message.payload)
+
+        with (
+            connect() as second,
+            connect() as third,
+            second.find("orders").consumer(handle, mode="notify", threads=2),
+            third.find("orders").consumer(handle, mode="notify", threads=2) as last,
+        ):
+            for at in range(40):
+                if at == 30:
+                    last.close()
+                payloads = {b"%d.%d" % (at, n) for n in range(1 + at % 3)}
+                for payload in payloads:
+                    orders.publish(payload)
+                assert {seen.get(timeout=PATIENCE) for _ in payloads} == payloads
+
     @pytest.mark.parametrize("settle", [lambda d: d.ack(), lambda d: d.nack(requeue=False)])
     def test_a_consumer_is_woken_when_a_group_becomes_free(self, orders, seen, settle):
         for payload in (b"1", b"2"):

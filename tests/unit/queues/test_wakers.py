@@ -161,3 +161,57 @@ def test_no_wake_up_is_lost_among_threads(wakers, seed):
     for thread in threads:  # each that ends wakes the next
         thread.join(PATIENCE)
         assert not thread.is_alive()
+
+
+# ---- other processes -----------------------------------------------------------------------------------
+
+
+def test_a_line_that_came_too_late_lets_others_go_first_until_it_finds_something(wakers):
+    member = Member(wakers).rest()
+    wakers.wake(QUEUE)
+    assert member.waiter.delay_s is None
+    member.rest()  # another process was faster
+    wakers.wake(QUEUE)
+    assert member.waiter.delay_s == module._LATE_S
+    assert member.waiter.look_later()
+    assert member.waiter.delay_s is None
+    member.waiter.leave()  # with a message
+    member.rest()
+    wakers.wake(QUEUE)
+    assert member.waiter.delay_s is None
+
+
+def test_a_line_at_work_lets_others_go_first_unless_they_leave_something(wakers):
+    working, idle = Member(wakers).rest(), Member(wakers).rest()
+    working.waiter.look()
+    working.waiter.leave()
+    assert idle.woken == 1
+    assert idle.waiter.delay_s == 0  # it looks first
+    idle.rest()
+    wakers.wake(QUEUE)
+    assert idle.waiter.delay_s == module._BUSY_S
+    assert idle.waiter.look_later()
+    idle.waiter.note_left()
+    idle.waiter.leave()
+    idle.rest()
+    wakers.wake(QUEUE)
+    assert idle.waiter.delay_s is None
+
+
+def test_the_one_that_is_told_to_end_does_not_look_again(wakers):
+    member = Member(wakers).rest()
+    wakers.wake(QUEUE)
+    member.rest()
+    wakers.wake(QUEUE)
+    member.waiter.call()
+    assert not member.waiter.look_later()
+
+
+def test_a_commit_while_a_late_one_looks_is_not_lost(wakers):
+    member = Member(wakers).rest()
+    wakers.wake(QUEUE)
+    member.rest()
+    wakers.wake(QUEUE)
+    assert member.waiter.look_later()
+    wakers.wake(QUEUE)
+    assert not member.waiter.wait()

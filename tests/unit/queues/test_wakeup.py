@@ -46,3 +46,18 @@ def test_a_consumer_of_a_paused_queue_does_not_wait_for_due_messages(memory_data
     manual_clock.advance(timedelta(seconds=1))
     queue.pause()
     assert wakeup_of(memory_database).timeout() is None
+
+
+def test_a_late_consumer_waits_on_if_the_message_is_gone_and_claims_if_it_is_there(memory_database):
+    queue, wakeup = memory_database.queue("q"), wakeup_of(memory_database)
+    waiter = wakeup._waiter
+    wakeup.prepare()
+    waiter.delay_s = 0.001
+    assert wakeup._is_too_late(waiter)
+    waiter.delay_s = 0.001
+    queue.publish(b"a")
+    assert not wakeup._is_too_late(waiter)
+    queue.delete()
+    waiter.delay_s = 0.001
+    assert not wakeup._is_too_late(waiter)  # it has to find that out
+    wakeup.close()

@@ -58,9 +58,26 @@ class AsyncWakeup:
             timeout = await self.timeout()
             if not waiter.wait():
                 return True
-            if not await self._woken.wait(timeout) or waiter.is_called:
+            if not await self._woken.wait(timeout):
                 return waiter.is_called
+            if waiter.is_called and not await self._is_too_late(waiter):
+                return True
             self._woken.clear()  # `wait` tells of a wake-up before this
+
+    async def _is_too_late(self, waiter: Waiter) -> bool:
+        """Let consumers of other processes go first, where it must; whether there is nothing left to claim then."""
+        delay_s = waiter.delay_s
+        if delay_s is None:
+            return False
+        if delay_s:
+            await AsyncEvent().wait(delay_s)
+        if not waiter.look_later():
+            return False
+        if not await self._engine.run(self._operations.has_ready(self.queue)):
+            return True
+        if delay_s:
+            waiter.note_left()
+        return False
 
     def hand_on(self) -> None:
         """Call this after a claim that found something: wake another worker, for there may be more."""

@@ -242,6 +242,13 @@ class MemoryOperations(MemoryState):
         due = [one.visible_at for one in found.deliveries.values() if one.state in waiting]
         return max(min(due) - self._now(), 0) if due else None
 
+    @at_once
+    def has_ready(self, queue: QueueInfo) -> bool:
+        found = self._queues.get(queue.name)
+        if found is None:
+            return True
+        return any(one.state is State.READY for one in found.deliveries.values())
+
     # -- browsing, deleting, requeueing --
 
     @at_once

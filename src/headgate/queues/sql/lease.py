@@ -92,6 +92,11 @@ class Leases:
         rows = yield self._dialect.statement("next_due", id, self._dialect.now_us())
         return rows[0][0] if rows else None
 
+    def has_ready(self, queue: QueueInfo) -> Operation[bool]:
+        """Whether a claim may find something, or that the queue was deleted."""
+        [(found,)] = yield self._dialect.statement("has_ready", self._catalog.last_known(queue).id)
+        return bool(found)
+
     def promote_due(self, queue: QueueInfo) -> Operation[int]:
         """Promote deliveries if one is due; return their number."""
         if (yield from self.next_due(queue)) == 0:

@@ -86,6 +86,7 @@ class SqlOperations:
         policies = PolicyClaimer(dialect, catalog, claimer, leases, settlement, acks)
         self.claimer, self.claim = claimer, policies.claim
         self.promote, self.next_due = leases.promote, policies.next_due
+        self.has_ready = leases.has_ready
         self.set_rate, self.rate = policies.set_rate, policies.rate
         results = Results(dialect, catalog, acks)
         self.ack_with_result, self.result = results.ack_with_result, results.result

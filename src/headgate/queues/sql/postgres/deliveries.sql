@@ -32,6 +32,12 @@ SELECT greatest(min(at) - coalesce($2::bigint, now_us()), 0) FROM (
 WHERE NOT (SELECT paused FROM queue WHERE id = $1)
 HAVING count(*) > 0
 
+-- name: has_ready
+-- Whether there may be something to claim, or the queue was deleted.
+SELECT (SELECT message FROM delivery WHERE queue = $1 AND state = 0 AND rank <= 0 AND aside = 0 LIMIT 1) IS NOT NULL
+    OR EXISTS (SELECT 1 FROM unrouted) OR EXISTS (SELECT 1 FROM backlog WHERE queue = $1)
+    OR NOT EXISTS (SELECT 1 FROM queue WHERE id = $1)
+
 -- name: claim_state
 -- Queue, now: whether it is paused, whether due deliveries must be promoted first, and the version of the catalog.
 SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM delivery d

@@ -26,6 +26,12 @@ SELECT max(min(at) - ?2, 0) FROM (
     UNION ALL SELECT busy_until FROM headgate_backlog WHERE queue = ?1)
 WHERE NOT (SELECT paused FROM headgate_queue WHERE id = ?1)
 
+-- name: has_ready
+-- Whether there may be something to claim, or the queue was deleted.
+SELECT EXISTS (SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND state = 0 AND aside = 0)
+    OR EXISTS (SELECT 1 FROM headgate_unrouted) OR EXISTS (SELECT 1 FROM headgate_backlog WHERE queue = ?1)
+    OR NOT EXISTS (SELECT 1 FROM headgate_queue WHERE id = ?1)
+
 -- name: claim_state
 -- Queue, now: whether it is paused, whether due deliveries must be promoted first, and the version of the catalog.
 SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM headgate_delivery d
