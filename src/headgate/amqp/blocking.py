@@ -1,15 +1,21 @@
-"""What alarms do to clients: one that publishes during an alarm is told, and not read from until all alarms are cleared.
+"""When a client is not read from: it publishes during an alarm, or faster than the store writes, or leaves answers unread.
 
 What it has sent so far is handled; the rest stays in its socket, so nothing is lost. Clients that only consume notice nothing.
+An alarm is told to the client. A store that is behind is not: that lasts as long as a commit.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headgate.amqp.connection import Connection
     from headgate.amqp.handshake import AmqpListener
+
+
+MOST_ANSWERS: Final = (
+    4 << 20
+)  # bytes; answers are small, but for those to basic.get and returned messages
 
 
 def receive_during_alarm(connection: Connection, data: bytes) -> None:
@@ -22,25 +28,51 @@ def receive_during_alarm(connection: Connection, data: bytes) -> None:
     if is_publishing and not connection.is_blocked and not connection.transport.is_closing():
         connection.is_blocked = True
         connection.transport.pause_reading()
-        if connection.peer_can("connection.blocked"):
-            connection.send(0, "connection.blocked", connection.broker.alarms.reason)
-            connection.flush()
+        _tell_alarm(connection)
+
+
+def _tell_alarm(connection: Connection) -> None:
+    alarms = connection.broker.alarms
+    if alarms.active and not connection.is_told and connection.peer_can("connection.blocked"):
+        connection.is_told = True
+        connection.send(0, "connection.blocked", alarms.reason)
+        connection.flush()
 
 
 def alarms_changed(listener: AmqpListener) -> None:
     """Publishers are to be stopped from now on, or may go on."""
-    listener.is_blocking = bool(listener.broker.alarms.active)
-    if listener.is_blocking:
-        return
-    for connection in list(listener.connections):
-        if connection.is_blocked:
+    alarms = listener.broker.alarms
+    listener.is_blocking = alarms.stops_publishers
+    for connection in [c for c in listener.connections if c.is_blocked]:
+        if connection.is_told and not alarms.active:
+            connection.is_told = False
+            connection.send(0, "connection.unblocked")
+            connection.flush()
+        if listener.is_blocking:
+            _tell_alarm(connection)
+        else:
             connection.is_blocked = False
             connection.handshake.heard()
-            if connection.peer_can("connection.blocked"):
-                connection.send(0, "connection.unblocked")
-                connection.flush()
             connection.read_on()
 
 
 def _published(connection: Connection) -> int:
-    return sum(channel.published for channel in connection.channels.values())
+    channels = connection.channels.values()
+    return sum(channel.published + len(channel.transaction or ()) for channel in channels)
+
+
+def limit_answers(connection: Connection) -> None:
+    """Handle nothing more of a client while the answers that it has not read are many."""
+    connection.flush()
+    if connection.transport.get_write_buffer_size() < MOST_ANSWERS:
+        connection.answered = 0
+    elif not connection.is_waiting and connection.handshake.is_open:
+        connection.wait()
+
+
+def go_on_if_read(connection: Connection) -> None:
+    """Handle what a client has sent that had left its answers unread."""
+    if connection.answered:
+        connection.answered = 0
+        if connection.is_waiting and connection.handshake.is_open:
+            connection.go_on()

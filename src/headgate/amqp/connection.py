@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish, resolve_publish
-from headgate.amqp.blocking import receive_during_alarm
+from headgate.amqp.blocking import MOST_ANSWERS, go_on_if_read, limit_answers, receive_during_alarm
 from headgate.amqp.channel import Channel
 from headgate.amqp.confirms import confirm_published
 from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
@@ -62,8 +62,9 @@ class Connection(asyncio.BufferedProtocol):
         self.vhost: VirtualHost  # when it is open, and what its user may do there
         self.permissions: Permissions
         self.login = Login("")
-        self.is_waiting = False  # for a login: what was received stays where it is
-        self.is_blocked = False  # by an alarm: nothing is read from it
+        self.is_waiting = False  # for a login, or for the client to read: what was received stays
+        self.is_blocked = self.is_told = False  # by an alarm, and told so: nothing is read from it
+        self.answered = 0  # bytes since the client has last read all
         self.frame_max = FRAME_MIN  # until that is negotiated, behind the login
         self.channel_max = 2_047
         self.out: list[bytes] = []
@@ -74,8 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self.received_bytes = self.sent_bytes = 0
         self._rest = b""
         self._method_ids = (0, 0)  # class and method that a close refers to
-        self._is_closing = False
-        self._is_gone = False
+        self._is_closing = self._is_gone = False
         self._unconfirmed: set[Channel] = set()
         self._routes: dict[bytes, Publish] = {}
         self._routes_of = -1  # the generation of the topology they are of
@@ -101,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_writable = True
         for channel in self.channels.values():
             self.broker.dirty.update(consumer.queue for consumer in channel.consumers.values())
+        go_on_if_read(self)
         self.broker.flush()
 
     # ---- writing
@@ -111,6 +112,9 @@ class Connection(asyncio.BufferedProtocol):
     def write(self, data: bytes) -> None:
         self.out.append(data)
         self.broker.writing.add(self)
+        self.answered += len(data)
+        if self.answered > MOST_ANSWERS:
+            limit_answers(self)
 
     def wrote(self, size: int) -> None:
         """Deliveries of this size were put into `out`."""
@@ -194,10 +198,8 @@ class Connection(asyncio.BufferedProtocol):
             kind, number, size = unpack(data, position)
             behind = position + size + OVERHEAD
             if size > self.frame_max - OVERHEAD:
-                raise ConnectionFailed(
-                    501,
-                    f"type {kind}, all octets = <<>>: {{frame_too_large,{size},{self.frame_max - OVERHEAD}}}",
-                )
+                text = f"{{frame_too_large,{size},{self.frame_max - OVERHEAD}}}"
+                raise ConnectionFailed(501, f"type {kind}, all octets = <<>>: {text}")
             if behind > end:
                 break
             if data[behind - 1] != FRAME_END:
@@ -420,10 +422,8 @@ class Connection(asyncio.BufferedProtocol):
         if channel is not None and not channel.is_closing:
             raise ConnectionFailed(504, "second 'channel.open' seen")
         if number > self.channel_max:
-            raise ConnectionFailed(
-                530,
-                f"number of channels opened on a connection has reached the limit of {self.channel_max}",
-            )
+            text = "number of channels opened on a connection has reached the limit of"
+            raise ConnectionFailed(530, f"{text} {self.channel_max}")
         self.broker.sessions.open_channel(self.login)
         self.channels[number] = Channel(self, number)
         self.send(number, "channel.open-ok", b"")

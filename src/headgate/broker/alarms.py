@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import shutil
@@ -17,7 +18,7 @@ WORDS: Final = {
     "store": "the store cannot commit",
 }
 DISK_FREE_BYTES: Final = 50_000_000
-LOOK_S: Final = 1.0  # between two looks at memory and disk
+LOOK_S: Final = 0.5  # between two looks at memory and disk
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 
@@ -27,9 +28,10 @@ class Alarms:
 
     def __init__(self) -> None:
         self.active: dict[str, None] = {}  # in the order in which they were raised
+        self.behind: set[object] = set()  # stores with too much to write; they say so to no client
         self.memory_limit_bytes = 0
         self.disk_limit_bytes = DISK_FREE_BYTES
-        self.on_change: list[Callable[[], None]] = []  # called when publishers are stopped or go on
+        self.on_change: list[Callable[[], None]] = []  # called when anything above changes
         self._data: Path | None = None
         self._is_watching = False
 
@@ -37,6 +39,10 @@ class Alarms:
     def reason(self) -> str:
         """Why publishers are stopped, in RabbitMQ's words."""
         return " & ".join(WORDS[name] for name in self.active)
+
+    @property
+    def stops_publishers(self) -> bool:
+        return bool(self.active or self.behind)
 
     def limit(self, memory: float, disk_free_bytes: int) -> None:
         """Set the limits: memory as bytes, or up to 1 as a share of the machine's; disk as bytes that stay free."""
@@ -59,24 +65,39 @@ class Alarms:
 
     def look(self) -> None:
         """Raise and clear the alarms of memory and disk."""
-        self.set("memory", 0 < self.memory_limit_bytes < used_bytes())
+        self.set("memory", self._is_low_on_memory())
         if self._data is not None:
             self.set("disk", shutil.disk_usage(self._data).free < self.disk_limit_bytes)
+
+    def _is_low_on_memory(self) -> bool:
+        if not 0 < self.memory_limit_bytes < used_bytes():
+            return False
+        if "memory" not in self.active:
+            return True
+        release_free_memory()  # else messages that are gone would keep publishers out for good
+        return self.memory_limit_bytes < used_bytes()
 
     def set(self, name: str, is_raised: bool) -> None:
         """Raise or clear an alarm."""
         if is_raised == (name in self.active):
             return
-        before = bool(self.active)
         if is_raised:
             self.active[name] = None
             log.warning("alarm raised: publishers are stopped", extra={"alarm": name})
         else:
             del self.active[name]
             log.warning("alarm cleared", extra={"alarm": name, "others": list(self.active)})
-        if before != bool(self.active):
-            for call in self.on_change:
-                call()
+        self._tell()
+
+    def set_behind(self, store: object, is_behind: bool) -> None:
+        """Stop publishers for the moment in which a store has more to write than should wait in memory."""
+        if is_behind != (store in self.behind):
+            (self.behind.add if is_behind else self.behind.discard)(store)
+            self._tell()
+
+    def _tell(self) -> None:
+        for call in self.on_change:
+            call()
 
 
 def used_bytes() -> int:
@@ -85,6 +106,13 @@ def used_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def release_free_memory() -> None:
+    """Give memory that was freed back to the system; the C library keeps it otherwise."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
+    if trim is not None:
+        trim(0)
 
 
 def memory_bytes() -> int:

@@ -7,6 +7,7 @@ a commit is done runs in a turn of its own.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from time import perf_counter
@@ -38,6 +39,8 @@ from headgate.store import Store
 DEFAULT_VHOST: Final = "/"
 SLICE_S: Final = 0.004  # of a turn, in which filters examine messages
 BOUND: Final = 20_000  # entries of a lane that stay in memory
+BOUND_BYTES: Final = 64 << 20  # of the bodies of a queue that stay in memory
+BACKLOG_BYTES: Final = 64 << 20  # that may wait for a commit, before publishers are stopped
 
 
 class Codec(Protocol):
@@ -80,6 +83,7 @@ class Broker:
         stream_home: StreamHome | None = None,
     ) -> None:
         self.store, self.codec, self.bound = store, codec, bound
+        self.bound_bytes = BOUND_BYTES if bound < sys.maxsize else sys.maxsize
         self.stream_home = stream_home  # without one there are no stream queues
         self.published_streams: set[StreamQueue] = set()  # in this turn
         self.dirty: set[BrokerQueue] = set()  # queues that may have something to deliver
@@ -179,8 +183,16 @@ class Broker:
         if self.published_streams:
             for stream in self.published_streams:
                 stream.write()
+                self.note_backlog(stream, stream.waiting_bytes)
             self.published_streams.clear()
         self.store.commit()
+        self.note_backlog(self.store, self.store.waiting_bytes)
+
+    def note_backlog(self, store: object, waiting_bytes: int) -> None:
+        """Stop publishers while a store is behind with writing."""
+        is_behind = waiting_bytes > BACKLOG_BYTES
+        if is_behind or self.alarms.behind:
+            self.alarms.set_behind(store, is_behind)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call a function when everything that was done so far is durable, also what this turn published to streams."""

@@ -1,6 +1,6 @@
 """The messages of one queue and one priority, in the order of their positions, most of them on disk when they are many.
 
-    head     in memory, the next to be delivered          at most `bound`, more only while nothing is in the gap
+    head     in memory, the next to be delivered          at most `bound` and `bound_bytes`, more only while nothing is in the gap
     gap      only in the store: how many, and between which positions
     tail     in memory until the commit that stores them is done, then they join the gap
     returned in memory, came back from a consumer: a heap, as few and in any order
@@ -56,8 +56,10 @@ class QueueLane:
         store: Store,
         decode: Decode,
         bound: int,
+        bound_bytes: int = sys.maxsize,
     ) -> None:
         self.queue, self.number, self.priority, self.bound = queue, number, priority, bound
+        self._bound_bytes = bound_bytes  # of all lanes of the queue
         self._store, self._decode = store, decode
         self.head: deque[QueueEntry] = deque()
         self.tail: deque[QueueEntry] = deque()
@@ -97,11 +99,21 @@ class QueueLane:
     @property
     def must_page(self) -> bool:
         """Whether the next entry belongs on disk, whatever it is."""
-        return bool(self.gap or self.tail) or len(self.head) >= self.bound
+        return bool(
+            self.gap
+            or self.tail
+            or len(self.head) >= self.bound
+            or self.queue.ready_bytes >= self._bound_bytes
+        )
 
     def push(self, entry: QueueEntry) -> None:
         """Append an entry; one that is pushed while `must_page` is stored."""
-        if self.gap or self.tail or len(self.head) >= self.bound:
+        if (
+            self.gap
+            or self.tail
+            or len(self.head) >= self.bound
+            or self.queue.ready_bytes >= self._bound_bytes
+        ):
             self.tail.append(entry)
         else:
             self.head.append(entry)

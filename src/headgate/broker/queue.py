@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headgate.broker.vhost import VirtualHost
 
 SHARE: Final = 64  # entries that a consumer is given before it is the next one's turn, at most
+GIVEN_BYTES: Final = 1 << 20  # and about so many bytes, before it is seen whether it reads them
 
 
 class ClassicQueue(BrokerQueue):
@@ -180,10 +181,8 @@ class ClassicQueue(BrokerQueue):
         without_room = share = left_in_round = 0
         while without_room < len(consumers) and len(self):
             if not left_in_round:  # all get as much in a round
-                share, left_in_round = (
-                    max(1, min(SHARE, len(self) // len(consumers))),
-                    len(consumers),
-                )
+                left_in_round = len(consumers)
+                share = max(1, min(SHARE, len(self) // left_in_round))
             left_in_round -= 1
             self._turn = (self._turn + 1) % len(consumers)
             consumer = consumers[self._turn]
@@ -377,7 +376,8 @@ class ClassicQueue(BrokerQueue):
         if lane is None:
             broker = self._broker
             number = self.first_lane + level if self.first_lane else 0
-            lane = QueueLane(self, number, level, broker.store, broker.codec.decode, broker.bound)
+            bounds = broker.bound, broker.bound_bytes
+            lane = QueueLane(self, number, level, broker.store, broker.codec.decode, *bounds)
             self._lanes[level] = lane
             if self.selection is not None:
                 self.selection.filters.track(lane)
@@ -397,11 +397,8 @@ class ClassicQueue(BrokerQueue):
         if not lane.number:  # of a queue that is not durable, and became long
             lane.number = self._broker.new_lanes(1)
         head, body = entry.message.parts()
-        if entry.body_id is None:
-            self._store.append(lane.number, entry.position, make_record(entry, head, body))
-        else:
-            record = make_record(entry, head, b"")
-            self._store.append(lane.number, entry.position, record, entry.body_id)
+        record = make_record(entry, head, body if entry.body_id is None else b"")
+        self._store.append(lane.number, entry.position, record, entry.body_id)
         entry.stored = True
         lane.written = entry.position
         self._broker.touched.add(lane)
@@ -432,17 +429,17 @@ class ClassicQueue(BrokerQueue):
         """Remove up to that many entries from the front, those of high priority first."""
         taken: list[QueueEntry] = []
         for lane in self._lanes.values() if self._many else (self._lane,):
-            self._take_from(lane, most - len(taken), taken, unmarked)
-            if len(taken) >= most:
+            if self._take_from(lane, most - len(taken), taken, unmarked) or len(taken) >= most:
                 break
         return taken
 
     def _take_from(
         self, lane: QueueLane, most: int, taken: list[QueueEntry], unmarked: bool
-    ) -> None:
+    ) -> bool:
+        """Take entries from the front of a lane; True where that is enough for now, because they are large."""
         if lane.is_tracked:
             self._take_singly(lane, most, taken, unmarked)
-            return
+            return False
         head, size = lane.head, 0
         for left in range(most, 0, -1):
             entry = head[0] if head and not lane.returned else lane.peek()
@@ -453,8 +450,11 @@ class ClassicQueue(BrokerQueue):
                 break
             taken.append(lane.take() if lane.returned else lane.head.popleft())
             size += entry.message.body_size
+            if size > GIVEN_BYTES:
+                break
             head = lane.head  # which a new page may have replaced
         self.ready_bytes -= size
+        return size > GIVEN_BYTES
 
     def _take_singly(
         self, lane: QueueLane, most: int, taken: list[QueueEntry], unmarked: bool

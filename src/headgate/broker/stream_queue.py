@@ -64,6 +64,7 @@ class StreamQueue(BrokerQueue):
         self._tails: dict[StreamSubscription, StreamTail] = {}
         # Messages of this turn and of those before it, as long as a write is under way, and what to call when they are stored.
         self._pending: list[BrokerMessage] = []
+        self.waiting_bytes = 0  # of what is pending
         self._after_write: list[Callable[[], None]] = []
         self._published = 0
         self._is_writing = False
@@ -114,6 +115,7 @@ class StreamQueue(BrokerQueue):
         if message.body_size > MAX_MESSAGE_BYTES:
             return False
         self._pending.append(message)
+        self.waiting_bytes += message.body_size
         self._published += 1
         self._broker.changed.add(self)
         self._broker.published_streams.add(self)
@@ -128,7 +130,7 @@ class StreamQueue(BrokerQueue):
         if self._is_writing or not self._pending:
             return
         self._is_writing = True
-        batch, self._pending = self._pending, []
+        batch, self._pending, self.waiting_bytes = self._pending, [], 0
         calls, self._after_write = self._after_write, []
         self.home.write(
             lambda: self._store_in_thread(batch), lambda done: self._stored(done, calls)
@@ -140,6 +142,7 @@ class StreamQueue(BrokerQueue):
         for call in calls:
             call()
         self.write()
+        self._broker.note_backlog(self, self.waiting_bytes)
         self._note_change()
         self._broker.flush()
 
@@ -286,6 +289,7 @@ class StreamQueue(BrokerQueue):
         self.consumers.clear()
         self._readers.clear()
         self._pending.clear()
+        self._broker.note_backlog(self, 0)
         with self._opening:  # no thread is just creating it
             self.home.discard(self.directory, self._close_in_thread)
         calls, self._after_write = self._after_write, []

@@ -20,7 +20,7 @@ class RecordRun(NamedTuple):
 class Changes:
     """What one group commit writes. A row that is appended and deleted in it is not written at all."""
 
-    __slots__ = ("appended", "bodies", "cleared", "defined", "delayed", "deleted", "forgotten", "marks", "noted", "ranges", "replaced", "then")  # fmt: skip
+    __slots__ = ("appended", "bodies", "cleared", "defined", "delayed", "deleted", "forgotten", "marks", "noted", "ranges", "replaced", "size", "then")  # fmt: skip
 
     def __init__(self) -> None:
         self.appended: dict[int, dict[int, Stored]] = {}  # by lane and position
@@ -35,6 +35,7 @@ class Changes:
         self.ranges: list[tuple[int, int, int]] = []  # lane, first and last position to be deleted
         self.replaced: dict[tuple[int, int], Stored] = {}  # rows that were there before
         self.then: list[Callable[[], None]] = []
+        self.size = 0  # bytes of records and bodies
 
     def __bool__(self) -> bool:
         return bool(

@@ -72,17 +72,24 @@ class Store(ABC):
         # Called when changes are about to be written: it may add some, and returns what to call when they are.
         self.before_commit: Callable[[], Callable[[], None]] | None = None
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How much has to wait for the end of the commit that is under way."""
+        return self._changes.size
+
     # ---- changes, durable after the next commit
 
     def append(self, lane: int, position: int, record: bytes, body_id: int | None = None) -> None:
         """Store a record at a position above all others of its lane."""
         self._changes.append(lane, position, record if body_id is None else (record, body_id))
+        self._changes.size += len(record)
 
     def share(self, body: bytes) -> int:
         """Store a body for several rows, which are appended before the next commit with the number returned."""
         number = self._next_body
         self._next_body += 1
         self._changes.bodies[number] = body
+        self._changes.size += len(body)
         return number
 
     def replace(self, lane: int, position: int, record: bytes, body_id: int | None = None) -> None:
@@ -120,6 +127,7 @@ class Store(ABC):
     def delay(self, due: int, number: int, record: bytes | None) -> None:
         """Keep a record until it is due; None deletes the one with this time and number."""
         self._changes.delayed[due, number] = record
+        self._changes.size += len(record or b"")
 
     @abstractmethod
     def commit(self, then: Callable[[], None] | None = None) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from heapq import nsmallest
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from headgate.store.changes import Changes, Stored
 from headgate.store.committer import Post
@@ -18,8 +17,7 @@ from headgate.store.contract import (
     StoredRow,
     body_size,
 )
-
-_Key = TypeVar("_Key")
+from headgate.store.delayed_rows import DelayedRows
 
 
 class InMemoryStore(Store):
@@ -30,10 +28,11 @@ class InMemoryStore(Store):
         super().__init__()
         self._rows: dict[int, dict[int, Stored]] = {}
         self._bodies: dict[int, bytes] = {}
+        self._named: Counter[int] = Counter()  # how many rows name a body
         self._definitions: dict[tuple[str, str], bytes] = {}
         self._marks: dict[int, int] = {}
         self._notes: dict[int, set[int]] = {}
-        self._delayed: dict[tuple[int, int], bytes] = {}
+        self._delayed = DelayedRows()
 
     def commit(self, then: Callable[[], None] | None = None) -> None:
         if then is not None:
@@ -85,42 +84,52 @@ class InMemoryStore(Store):
     def page_delayed(
         self, after: tuple[int, int], limit: int, max_bytes: int
     ) -> list[tuple[int, int, bytes]]:
-        found: list[tuple[int, int, bytes]] = []
-        for key in nsmallest(limit, (key for key in self._delayed if key > after)):
-            found.append((*key, self._delayed[key]))
-            max_bytes -= len(found[-1][2])
-            if max_bytes <= 0:
-                break
-        return found
+        return self._delayed.page(after, limit, max_bytes)
 
     def close(self) -> None:
         self.commit()
 
     def _apply(self, changes: Changes) -> None:
         for lane in changes.cleared:
-            self._rows.pop(lane, None)
+            self._drop_rows(self._rows.pop(lane, {}).values())
             self._marks.pop(lane, None)
             self._notes.pop(lane, None)
         for lane, first, last in changes.ranges:
             rows = self._rows.get(lane, {})
             self._rows[lane] = {p: row for p, row in rows.items() if not first <= p <= last}
+            self._drop_rows(row for p, row in rows.items() if first <= p <= last)
         self._bodies |= changes.bodies
         for lane, new in changes.appended.items():
             self._rows.setdefault(lane, {}).update(new)
+            self._named.update(row[1] for row in new.values() if isinstance(row, tuple))
         for (lane, position), row in changes.replaced.items():
-            self._rows.setdefault(lane, {})[position] = row
+            rows = self._rows.setdefault(lane, {})
+            self._named.update(row[1:] if isinstance(row, tuple) else ())
+            self._drop_rows(rows[p] for p in (position,) if p in rows)
+            rows[position] = row
         for lane, positions in changes.deleted.items():
-            for position in positions:
-                self._rows.get(lane, {}).pop(position, None)
+            rows = self._rows.get(lane, {})
+            self._drop_rows(rows.pop(position) for position in positions if position in rows)
+        for number in changes.bodies:
+            if not self._named[number]:  # the rows were deleted in the same commit
+                del self._bodies[number], self._named[number]
         self._marks |= changes.marks
         self._write_notes(changes)
-        _put(self._definitions, changes.defined)
-        _put(self._delayed, changes.delayed)
-        if self._bodies and (
-            changes.bodies or changes.deleted or changes.ranges or changes.cleared
-        ):
-            named = {row[1] for rows in self._rows.values() for row in rows.values() if isinstance(row, tuple)}  # fmt: skip
-            self._bodies = {number: b for number, b in self._bodies.items() if number in named}
+        for key, value in changes.defined.items():
+            if value is None:
+                self._definitions.pop(key, None)
+            else:
+                self._definitions[key] = value
+        for delayed, record in changes.delayed.items():
+            self._delayed.put(delayed, record)
+
+    def _drop_rows(self, rows: Iterable[Stored]) -> None:
+        """Forget the bodies that rows which are deleted were the last to name."""
+        for row in rows:
+            if isinstance(row, tuple):
+                self._named[row[1]] -= 1
+                if not self._named[row[1]]:
+                    del self._named[row[1]], self._bodies[row[1]]
 
     def _write_notes(self, changes: Changes) -> None:
         for lane, positions in changes.noted.items():
@@ -141,11 +150,3 @@ class InMemoryStore(Store):
 def _prefix(stored: Stored) -> bytes:
     record = stored if isinstance(stored, bytes) else stored[0]
     return record[: int(record[:PREFIX_DIGITS])]
-
-
-def _put(place: dict[_Key, bytes], changed: dict[_Key, bytes | None]) -> None:
-    for key, value in changed.items():
-        if value is None:
-            place.pop(key, None)
-        else:
-            place[key] = value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +22,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.store = InMemoryStore(lambda call: call())
-        self.lane = QueueLane(None, 1, 0, self.store, AmqpCodec().decode, BOUND)
+        self.lane = QueueLane(
+            SimpleNamespace(ready_bytes=0), 1, 0, self.store, AmqpCodec().decode, BOUND
+        )
         self.next = 1
 
     def push(self, count: int = 1, *, persistent: bool = False) -> None:
@@ -111,7 +114,7 @@ def test_a_restart_brings_back_what_is_persistent_and_flags_what_may_have_been_d
     bench.push(1, persistent=True)
     bench.commit()
     facts = bench.store.read().lanes[1]
-    lane = QueueLane(None, 1, 0, bench.store, AmqpCodec().decode, BOUND)
+    lane = QueueLane(bench.lane.queue, 1, 0, bench.store, AmqpCodec().decode, BOUND)
     lane.restore(facts.rows, facts.last, mark=2)
     found = []
     while lane.peek() is not None:
