@@ -3,13 +3,14 @@
 window     the messages that fall due first, by (due, number)      complete up to `horizon`
 store      all of them; those behind `horizon` are nowhere else
 
-A message leaves the window when it is due. When the window runs low, the next page of the store joins it; that is read after a
-commit, and what is added until then stays in the window, so that no page can miss it.
+A message leaves the window when it is due. When a page has left, the next page of the store joins the window; that is read after
+a commit, and what is added until then stays in the window, so that no page can miss it. Pages are small and the window is large:
+reading one takes a few milliseconds, and a commit that takes long does not empty the window.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.clock import now_us
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from headgate.broker.vhost import VirtualHost
 
 DELAY_HEADER: Final = "x-delay"
-WINDOW: Final = 8_192  # messages that a page brings
+WINDOW: Final = 8_192  # messages, and their bytes, that are in memory
 WINDOW_BYTES: Final = 8 << 20
-TURN: Final = 512  # messages that are published in one turn
+PAGE: Final = 1_024  # messages, and their bytes, that are read at once
+PAGE_BYTES: Final = 1 << 20
+TURN: Final = 256  # messages that are published in one turn
 _END: Final = (1 << 62, 0)  # a horizon behind everything
 
 
@@ -32,6 +35,10 @@ class Delayed(NamedTuple):
     due: int
     number: int
     record: bytes
+
+
+def _place(delayed: Delayed) -> tuple[int, int]:
+    return delayed[:2]
 
 
 class DelayedMessages:
@@ -88,8 +95,7 @@ class DelayedMessages:
         if self._armed == armed:
             self._armed = None
         self._publish()
-        if len(self._window) < WINDOW // 2:
-            self._ask_for_page()
+        self._ask_for_page()
         self._arm()
 
     def _publish(self) -> None:
@@ -109,7 +115,9 @@ class DelayedMessages:
         self.published += taken
 
     def _ask_for_page(self) -> None:
-        if self._is_paging or self._horizon == _END:
+        """Have the next page read, if it fits into the window and there is one."""
+        is_full = len(self._window) > WINDOW - PAGE or self._bytes > WINDOW_BYTES - PAGE_BYTES
+        if (is_full and self._window) or self._is_paging or self._horizon == _END:
             return
         self._is_paging = True
         self._broker.store.commit(self._read_page)
@@ -117,18 +125,18 @@ class DelayedMessages:
     def _read_page(self) -> None:
         """Let the next messages of the store join the window."""
         self._is_paging = False
-        rows = self._broker.store.page_delayed(self._horizon, WINDOW, WINDOW_BYTES)
-        known = {found[:2] for found in self._window}
-        for row in rows:
-            if row[:2] not in known:
-                self._window.append(Delayed(*row))
-                self._bytes += len(row[2])
-        self._window.sort()
+        window = self._window
+        rows = self._broker.store.page_delayed(self._horizon, PAGE, PAGE_BYTES)
+        behind = bisect_right(window, self._horizon, key=_place)
+        # What was added while the page was asked for may be in it, or lie behind its end: then another page brings it.
         self._horizon = rows[-1][:2] if rows else _END
-        # What was added while the page was asked for may lie behind its end: the next page brings it.
-        while self._window and self._window[-1][:2] > self._horizon:
-            self._bytes -= len(self._window.pop().record)
+        found = {row[:2]: Delayed(*row) for row in rows}
+        found |= {new[:2]: new for new in window[behind:] if new[:2] <= self._horizon}
+        self._bytes += sum(len(one.record) for one in found.values())
+        self._bytes -= sum(len(one.record) for one in window[behind:])
+        window[behind:] = sorted(found.values())
         self._cut()
+        self._ask_for_page()
         self._arm()
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.broker.vhost import VirtualHost
 
 SHARE: Final = 64  # entries that a consumer is given before it is the next one's turn, at most
-GIVEN_BYTES: Final = 1 << 20  # and about so many bytes, before it is seen whether it reads them
+GIVEN_BYTES: Final = 1 << 20  # and bytes, before it is seen whether it reads them
 
 
 class ClassicQueue(BrokerQueue):

@@ -73,6 +73,6 @@ class DelayedRows:
         keys = self._groups[group]
         if group in self._unsorted:
             # A key that was deleted and stored again is there twice.
-            keys = self._groups[group] = sorted(set(keys).intersection(self._records))
+            keys = self._groups[group] = sorted(key for key in set(keys) if key in self._records)
             self._unsorted.discard(group)
         return keys
