@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 from collections.abc import Iterator
@@ -54,11 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or "tests/integration/spark/" in item.nodeid
         ):
             item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-def pytest_collection_finish() -> None:
-    """Modules and collected tests stay until the end: the garbage collector need not look at them."""
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")

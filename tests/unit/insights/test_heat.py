@@ -1,12 +1,17 @@
 """The heat strip of a stream."""
 
+from functools import partial
+
 import pytest
 
+from headgate import insights
 from headgate.clock import now_us
-from headgate.insights import heat_strip
 from headgate.streams import Stream
 from headgate.streams.cold.compaction import compact
 from headgate.streams.read import measure
+from tests.patience import PATIENCE
+
+heat_strip = partial(insights.heat_strip, budget_s=PATIENCE)
 
 
 @pytest.fixture

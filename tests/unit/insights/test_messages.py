@@ -1,21 +1,21 @@
 """Messages of streams and queues to look at."""
 
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
+from headgate import insights
 from headgate.errors import HeadgateError
-from headgate.insights import (
-    common_values,
-    message_at,
-    message_in_queue,
-    messages_from,
-    newest_in_queue,
-    newest_in_stream,
-)
+from headgate.insights import common_values, message_at, message_in_queue
 from headgate.message import Message
 from headgate.queues import State
 from headgate.streams import Stream
+from tests.patience import PATIENCE
+
+messages_from = partial(insights.messages_from, budget_s=PATIENCE)
+newest_in_queue = partial(insights.newest_in_queue, budget_s=PATIENCE)
+newest_in_stream = partial(insights.newest_in_stream, budget_s=PATIENCE)
 
 
 @pytest.fixture
