@@ -389,16 +389,17 @@ def check_header_value(where: str, value: object) -> None:
 
 def project_headers(headers: Mapping[str, object]) -> dict[str, HeaderValue]:
     """Convert headers that arrived over AMQP: values that filters can compare, and `OPAQUE` for all others."""
-    return {name: project_header_value(value) for name, value in headers.items()}
+    return {  # most values are short texts: they are not worth a call
+        name: value
+        if type(value) is str and value.isascii() and "\0" not in value
+        else project_header_value(value)
+        for name, value in headers.items()
+    }
 
 
 def project_header_value(value: object) -> HeaderValue:
     """Convert a value to text, a number or a boolean; `OPAQUE` when `validate` would refuse it."""
-    if type(value) is bool:
-        return value
-    if type(value) is str and value.isascii() and "\0" not in value:
-        return value
-    if type(value) is int and INT64_MIN <= value <= INT64_MAX:
+    if type(value) is bool or (type(value) is int and INT64_MIN <= value <= INT64_MAX):
         return value
     for kind in (bool, str, int, float):
         if isinstance(value, kind):

@@ -31,6 +31,41 @@ PROPERTIES_AT: Final = 7 + 12  # in a content header frame: behind class, weight
 FRAME_MAX: Final = 131_072
 
 
+class SeenMessage(Message):
+    """A message as filters see it: headers at once, everything else when a filter asks for it."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, topic: str, source: Properties) -> None:
+        _put(self, "topic", topic)
+        _put(self, "headers", project_headers(source.headers))
+        _put(self, "_source", source)
+
+    def __getattr__(self, name: str) -> Any:
+        """Fill all fields; called for one that is not there yet."""
+        if name not in Message.__slots__:
+            raise AttributeError(name)
+        values = self._source.values
+        timestamp = values.get("timestamp")
+        others = {name: value for name, value in values.items() if name not in OWN_FIELDS}
+        super().__init__(
+            b"",
+            self.topic,
+            self.headers,
+            priority=self._source.priority,
+            timestamp=None if timestamp is None else timestamp * 1_000_000,
+            id=values.get("message_id"),
+            properties=others,
+        )
+        return getattr(self, name)
+
+
+OWN_FIELDS: Final = frozenset(
+    ("headers", "priority", "timestamp", "message_id", "delivery_mode", "cluster_id")
+)
+_put: Final = object.__setattr__
+
+
 class Content(BrokerMessage):
     """A published message."""
 
@@ -84,6 +119,10 @@ class Content(BrokerMessage):
         topic = self.routing_key if routing_key is None else routing_key
         return Envelope(topic, self.properties.headers, lambda: self._message(topic))
 
+    @property
+    def was_seen(self) -> bool:
+        return self.properties.seen is not None
+
     def seen_by_filters(self) -> Message:
         return self._message(self.routing_key)
 
@@ -91,27 +130,8 @@ class Content(BrokerMessage):
         """The message as filters see it; the same one for messages with equal properties and topic."""
         seen = self.properties.seen
         if seen is None or seen[0] != topic:
-            seen = self.properties.seen = topic, self._make_message(topic)
+            seen = self.properties.seen = topic, SeenMessage(topic, self.properties)
         return seen[1]
-
-    def _make_message(self, topic: str) -> Message:
-        values = self.properties.values
-        timestamp = values.get("timestamp")
-        others = {
-            name: value
-            for name, value in values.items()
-            if name
-            not in ("headers", "priority", "timestamp", "message_id", "delivery_mode", "cluster_id")
-        }
-        return Message(
-            b"",
-            topic,
-            project_headers(self.properties.headers),
-            priority=self.priority,
-            timestamp=None if timestamp is None else timestamp * 1_000_000,
-            id=values.get("message_id"),
-            properties=others,
-        )
 
     def parts(self) -> tuple[bytes, bytes]:
         route = self.route

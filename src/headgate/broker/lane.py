@@ -177,6 +177,8 @@ class QueueLane:
         if self.head and self.head[0] is entry:
             self.head.popleft()
             entry.place = LEFT
+        elif self.head and self.head[-1] is entry:
+            self._drop_last()
         else:
             entry.place = HOLE
             self.holes += 1
@@ -377,6 +379,13 @@ class QueueLane:
             self.holes -= 1
         while self.returned and self.returned[0].place == HOLE:
             heappop(self.returned).place = LEFT
+            self.holes -= 1
+
+    def _drop_last(self) -> None:
+        """Remove the last entry of the head, and the holes before it: a filter takes what has just come."""
+        self.head.pop().place = LEFT
+        while self.head and self.head[-1].place == HOLE:
+            self.head.pop().place = LEFT
             self.holes -= 1
 
     def _was_delivered(self, position: int) -> bool:

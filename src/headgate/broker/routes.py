@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.broker.traffic import RouteTraffic
+from headgate.routing import Unresolved
 
 if TYPE_CHECKING:
     from headgate.broker.contract import BrokerQueue
@@ -16,7 +17,7 @@ MAX_PROPERTIES: Final = 4_096  # different properties, each with a route
 class Route:
     """Where messages of one exchange and routing key go; `queues` is None where their headers decide."""
 
-    __slots__ = ("exchange", "is_delayed", "queues", "routing_key", "traffic")
+    __slots__ = ("conditions", "exchange", "is_delayed", "queues", "routing_key", "traffic")
 
     def __init__(
         self,
@@ -27,6 +28,7 @@ class Route:
     ) -> None:
         self.exchange, self.routing_key, self.queues = exchange, routing_key, queues
         self.is_delayed = False  # whether the exchange may hold a message back
+        self.conditions: Unresolved | None = None  # filters of bindings, where they alone decide
         self.traffic = traffic
 
 

@@ -34,7 +34,7 @@ from headgate.broker.trace import trace_message
 from headgate.broker.traffic import ExchangeTraffic
 from headgate.broker.vhost_settings import VhostSettings
 from headgate.errors import BindingRefused, DeclarationRefused
-from headgate.routing import DELAYED, Binding, Exchange, ExchangeType, Topology
+from headgate.routing import DELAYED, Binding, Exchange, ExchangeType, Routed, Topology, Unresolved
 
 if TYPE_CHECKING:
     from headgate.broker.broker import Broker
@@ -302,10 +302,12 @@ class VirtualHost:
                 )
             is_delayed = self.find_exchange(exchange).type == DELAYED
             routed = None if is_delayed else self.topology.route_key(exchange, routing_key)
-            queues = None if routed is None else self._queues_of(routed.queues)
+            queues = self._queues_of(routed.queues) if isinstance(routed, Routed) else None
             traffic = self.traffic.of(exchange, len(queues or ()))
             route = Route(exchange, routing_key, queues, traffic)
             route.is_delayed = is_delayed
+            if isinstance(routed, Unresolved) and self.topology.is_steady((exchange,)):
+                route.conditions = routed
             self._routes.add(route)
         return route
 
@@ -313,12 +315,19 @@ class VirtualHost:
         """The queues of a message where more than its routing key decides; found once for equal properties."""
         key = route, message.properties
         queues = self._routes.by_properties.get(key)
+        if queues is None and route.conditions is not None:
+            is_known = message.was_seen
+            names, exchanges = route.conditions.resolve(message.seen_by_filters())
+            if not exchanges:
+                queues = self._queues_of(names)
+                if is_known:  # most properties that are new do not come again
+                    self._routes.remember(key, queues)
         if queues is None:
             queues = ()
             if self.topology.exchange(route.exchange) is not None:
                 routed = self.topology.route(route.exchange, message.envelope(route.routing_key))
                 queues = self._queues_of(routed.queues)
-                if self.topology.is_steady(routed):
+                if self.topology.is_steady(routed.via):
                     self._routes.remember(key, queues)
         return queues
 
@@ -331,7 +340,7 @@ class VirtualHost:
             queues = None
             if self.topology.exchange(exchange) is not None:
                 routed = self.topology.route_key(exchange, key)
-                if routed is None:
+                if not isinstance(routed, Routed):
                     routed = self.topology.route(exchange, message.envelope(key))
                 queues = self._queues_of(routed.queues)
             found.update(dict.fromkeys(queues or ()))

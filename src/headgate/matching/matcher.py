@@ -48,6 +48,7 @@ from headgate.message import OPAQUE, Message
 Handle = TypeVar("Handle", bound=Hashable)
 
 _PLAIN: Final = (str, int, float)
+_NOBODY: Final[frozenset[Any]] = frozenset()
 
 
 class _Filing:
@@ -75,6 +76,7 @@ class Matcher(Generic[Handle]):
         self.equalities: EqualityIndex[Found] = EqualityIndex(_pair_with_checks, _key, _PLAIN, read)
         self.trie: TopicTrie[Found] = TopicTrie(_split_conditional)
         self._patterns = 0
+        self._only: tuple[frozenset[Handle], Check] | None = None  # while it holds one filter
         self.add_all(entries)
 
     def __len__(self) -> int:
@@ -110,6 +112,7 @@ class Matcher(Generic[Handle]):
             for filing, entry in zip(filings, made, strict=True):
                 filing.entries.append(entry)
             self.equalities.insert(made)
+            self._look_for_only()
 
     def _file(self, handle: Handle, tree: Filter, filing: _Filing) -> Iterator[Conjunction]:
         """Add the handle under the topic patterns of the filter, and return the conjunctions of its other paths."""
@@ -139,7 +142,16 @@ class Matcher(Generic[Handle]):
                 self.trie.remove(pattern, member)
                 self._checks.release(member.check if type(member) is ConditionalSlot else None)
             self._patterns -= len(filing.patterns)
+            self._look_for_only()
             return True
+
+    def _look_for_only(self) -> None:
+        """A filter that is alone is asked without an index."""
+        if len(self._filings) != 1:
+            self._only = None
+            return
+        [(handle, tree)] = self._filings
+        self._only = frozenset((handle,)), Check(tree, self._checks.clock)
 
     def match(self, message: Message) -> Set[Handle]:
         """The handles that have a filter which matches the message."""
@@ -148,6 +160,9 @@ class Matcher(Generic[Handle]):
 
     def find(self, message: Message) -> Set[Handle]:
         """What `match` answers, for an owner whose own lock is held by every change and every question."""
+        if self._only is not None:
+            only, check = self._only
+            return only if check.test(message) else _NOBODY
         members, checks = self.equalities.match(message)
         if self._patterns:
             members, checks = _merge_found((members, checks), self.trie.match(message.topic))

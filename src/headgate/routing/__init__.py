@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from headgate.routing.advice import BindingAdvice as BindingAdvice
     from headgate.routing.advice import TopologyProblem as TopologyProblem
     from headgate.routing.answers import Routed as Routed
+    from headgate.routing.answers import Unresolved as Unresolved
     from headgate.routing.batches import RoutedBatch as RoutedBatch
     from headgate.routing.bindings import X_FILTER as X_FILTER
     from headgate.routing.bindings import X_MATCH as X_MATCH
@@ -37,7 +38,7 @@ else:
         __name__,
         {
             "advice": ["BindingAdvice", "TopologyProblem"],
-            "answers": ["Routed"],
+            "answers": ["Routed", "Unresolved"],
             "batches": ["RoutedBatch"],
             "bindings": ["Binding", "X_FILTER", "X_MATCH", "describe_condition"],
             "declarations": [

@@ -38,9 +38,12 @@ class Unresolved(NamedTuple):
         if self.checks:
             more = add_passing(more, self.checks, asked)
         for gate in self.gates:
-            more = merge(more, gate.find(asked))
+            found = gate.find(asked)
+            more = merge(more, found) if more else found
         queues, exchanges, _ = split_members(more)
-        return merge(self.queues, queues), (*self.exchanges, *exchanges)
+        if self.queues:
+            queues = merge(self.queues, queues)
+        return queues, (*self.exchanges, *exchanges)
 
 
 RouteAnswer: TypeAlias = Routed | Unresolved
@@ -59,6 +62,8 @@ def split_members(
     members: Set[Any],
 ) -> tuple[Set[str], tuple[str, ...], tuple[Matcher[Target], ...]]:
     """The members of an index by kind: queues, exchanges and gates."""
+    if len(members) == 1 and type(next(iter(members))) is str:
+        return members, (), ()
     exchanges = tuple(sorted(m.name for m in members if type(m) is ToExchange))
     gates = tuple(m.matcher for m in members if type(m) is Gate)
     if not exchanges and not gates:

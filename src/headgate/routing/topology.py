@@ -241,8 +241,8 @@ class Topology:
                 return answer
         return self._route_locked(exchange, message, moment, answer)  # type: ignore[arg-type]
 
-    def route_key(self, exchange: str, topic: str) -> Routed | None:
-        """Where every message with this topic goes; None if that depends on more than its topic."""
+    def route_key(self, exchange: str, topic: str) -> RouteAnswer | None:
+        """Where every message with this topic goes, or the filters that decide that; None if more than they decide."""
         with self._lock:
             index = self._find_public(exchange)
             if not index.by_key:
@@ -250,9 +250,9 @@ class Topology:
             envelope = Envelope(topic)
             return self._walk(index, index.find(envelope), envelope, by_key=True)
 
-    def is_steady(self, routed: Routed) -> bool:
-        """Whether messages that differ in nothing but the body go there, too, until something is changed."""
-        return all(self._indexes[name].is_steady for name in routed.via)
+    def is_steady(self, via: Iterable[str]) -> bool:
+        """Whether these exchanges send messages that differ in nothing but the body to the same queues."""
+        return all(self._indexes[name].is_steady for name in via)
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
         """Where each row of the batch goes; its columns are named as in `headgate.columns.names`."""
@@ -377,8 +377,8 @@ class Topology:
 
     def _walk(
         self, start: ExchangeIndex, answer: RouteAnswer, message: Routable, by_key: bool = False
-    ) -> Routed | None:
-        """Follow the answer of the first exchange; with `by_key` return None where more than the topic decides."""
+    ) -> RouteAnswer | None:
+        """Follow the answer of the first exchange; with `by_key` as far as the topic decides: see `route_key`."""
         queues: Set[str] = frozenset()
         seen, work = {start.exchange.name}, [start]
         for index in work:  # which grows
@@ -390,7 +390,8 @@ class Topology:
                 queues = merge(queues, answer.queues)
                 continue
             if by_key and (answer.gates or answer.checks):
-                return None
+                is_alone = index is start and not answer.exchanges and not index.exchange.alternate
+                return answer if is_alone else None
             reached, onward = answer.resolve(message)
             queues = merge(queues, reached)
             if not reached and not onward and index.exchange.alternate is not None:

@@ -9,6 +9,7 @@ import pytest
 
 from headgate.amqp.codec import AmqpCodec
 from headgate.amqp.content import make_content
+from headgate.broker.interest import LaneInterest
 from headgate.broker.lane import QueueLane
 from headgate.broker.message import QueueEntry
 from headgate.broker.records import make_record
@@ -150,3 +151,15 @@ def test_random_pushes_takes_returns_and_commits_keep_the_order(bench, seed):
                 bench.commit()
         assert len(bench.lane) == len(expected)
     assert bench.take(len(expected)) == sorted(expected)
+
+
+def test_what_a_filter_takes_from_the_end_is_forgotten(bench):
+    bench.lane.interest = LaneInterest(0)
+    bench.push(4)
+    first, second, third, last = bench.lane.head
+    for entry in (second, third, last):
+        bench.lane.remove(entry)
+    assert list(bench.lane.head) == [first]
+    assert len(bench.lane) == 1
+    bench.lane.give_back(third)
+    assert bench.take(2) == [1, 3]
