@@ -59,6 +59,17 @@ class JsonFormatter(logging.Formatter):
         return told
 
 
+class TextFormatter(logging.Formatter):
+    """A line for a person: time, level, logger, message, and the `extra` facts as `key=value`."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        # Names that clients chose must not begin a line of their own.
+        record.message = "".join(c if c.isprintable() else repr(c)[1:-1] for c in record.message)
+        facts = ((name, fact) for name, fact in record.__dict__.items() if name not in _PLAIN)
+        pairs = (f"{name}={_quote(str(fact))}" for name, fact in facts)
+        return " ".join((super().formatMessage(record), *pairs))
+
+
 class KeyValueFormatter(JsonFormatter):
     """The same facts as `key=value`; a value with spaces, quotes or line breaks is quoted as JSON quotes it."""
 
@@ -95,4 +106,4 @@ def _formatter(name: str) -> logging.Formatter:
         case "keyvalue":
             return KeyValueFormatter()
         case _:
-            return logging.Formatter(_TEXT, "%Y-%m-%dT%H:%M:%S")
+            return TextFormatter(_TEXT, "%Y-%m-%dT%H:%M:%S")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -45,10 +46,22 @@ class TlsContext:
         # It needs a certificate of its own, although no handshake ends with it.
         self.context.load_cert_chain(options.tls_certificate, options.tls_key)
         self._default, self._hosts = default, hosts
+        files = [options.tls_certificate, *(file for _, file, _ in options.tls_hosts)]
+        self.expiries = dict(_read_expiries(files))
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
         """Use the certificate of the host that the client asked for, if it has one of its own."""
         connection.context = self._hosts.get((name or "").lower(), self._default)
+
+
+def _read_expiries(files: Iterable[Path]) -> Iterator[tuple[str, datetime]]:
+    """When certificates expire, of a chain the first; unknown without the extra `server`, which asks for it."""
+    try:
+        from cryptography import x509
+    except ImportError:
+        return
+    for file in files:
+        yield str(file), x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc
 
 
 def _make_context(options: ServerOptions) -> ssl.SSLContext:

@@ -105,7 +105,12 @@ class Server:
         except ImportError:
             log.warning("no HTTP: %s", MissingExtra("server", "the HTTP API"))
             return
-        node = NodeOptions(product=options.product, version=options.version, data=options.data)
+        node = NodeOptions(
+            product=options.product,
+            version=options.version,
+            data=options.data,
+            certificates=lambda: {} if self._tls is None else self._tls.expiries,
+        )
         pages = make_pages(Site(options.data, options.database, self.broker, node))
         app = make_app(self.broker, node=node, pages=pages, list_shovels=self._list_shovels)
         self._http = HttpListener(app)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.broker.inspection import requeue_dead_letter as requeue_dead_letter
     from headgate.broker.message import BrokerMessage as BrokerMessage
     from headgate.broker.message import QueueEntry as QueueEntry
+    from headgate.broker.name_patterns import read_pattern as read_pattern
     from headgate.broker.parameters import Parameter as Parameter
     from headgate.broker.parameters import Parameters as Parameters
     from headgate.broker.passwords import PasswordHash as PasswordHash
@@ -115,6 +116,7 @@ else:
             "vhost": ["VirtualHost"],
             "vhost_settings": ["VhostSettings"],
             "access": ["ADMINISTRATOR", "AccessControl", "TokenReader", "is_loopback"],
+            "name_patterns": ["read_pattern"],
             "parameters": ["Parameter", "Parameters"],
             "passwords": ["PasswordHash", "hash_password", "hash_quickly"],
             "policies": ["APPLY_TO", "Policies", "Policy", "effective_policy"],

@@ -22,6 +22,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from headgate.broker.name_patterns import check_pattern, name_matches
 from headgate.broker.passwords import (
     BLOCKS,
     KEY_BYTES,
@@ -48,9 +49,7 @@ from headgate.broker.users import (
     User,
     check_limits,
     check_name,
-    check_pattern,
     make_user,
-    name_matches,
     parse_tags,
 )
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from headgate.broker.name_patterns import check_pattern
 from headgate.broker.refusals import PreconditionFailed
 from headgate.errors import FilterError
 from headgate.filters import parse
@@ -58,9 +59,10 @@ def _is_positive_time(value: Any) -> bool:
 
 def _is_pattern(value: Any) -> bool:
     try:
-        return isinstance(value, str) and re.compile(value) is not None
-    except re.error:
+        check_pattern(value)
+    except PreconditionFailed:
         return False
+    return True
 
 
 def _is_filter(value: Any) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 from typing import Literal as OneOf
 
@@ -119,24 +117,3 @@ def check_name(kind: str, name: str) -> None:
         raise PreconditionFailed(
             f"the name of a {kind} has 1 to {MAX_NAME_BYTES} bytes and no NUL: {name!r}"
         )
-
-
-def check_pattern(pattern: Any) -> str:
-    """A regular expression that can be used."""
-    if not isinstance(pattern, str):
-        raise PreconditionFailed(f"a pattern is text, not {pattern!r}")
-    try:
-        re.compile(pattern)
-    except re.error as problem:
-        raise PreconditionFailed(f"invalid regular expression '{pattern}': {problem}") from None
-    return pattern
-
-
-@lru_cache(maxsize=4_096)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern or "^$")
-
-
-def name_matches(pattern: str, name: str) -> bool:
-    """Whether a pattern is found in a name; the empty one is found in the empty name only."""
-    return _compiled(pattern).search(name) is not None

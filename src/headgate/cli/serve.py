@@ -74,6 +74,7 @@ def serve(
 
     Example: headgate serve --data /var/lib/headgate --amqp-port 5672 --set log.level=debug
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the file is about to be read
     given = dict(map(parse_assignment, setting or []))
     named = {
         "data": data,
@@ -99,12 +100,13 @@ async def _serve(options: ServerOptions, load: Callable[[], ServerOptions]) -> N
     import headgate
 
     server = Server(options)
+    stop, reload = asyncio.Event(), asyncio.Event()
+    # One that comes while the broker starts is obeyed when it has started.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     await server.start()
     _spare_collector()
-    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, server, load)
     is_new = "guest" in server.broker.access.users
     login = "user guest, password guest, from this machine only" if is_new else "users as defined"
     user = "guest:guest" if is_new else f"{options.admin_user}:PASSWORD"
@@ -126,7 +128,9 @@ async def _serve(options: ServerOptions, load: Callable[[], ServerOptions]) -> N
         flush=True,
     )
     tell_ready(f"serving {where}")
+    reloading = asyncio.create_task(_reload_when_told(reload, server, load))
     await stop.wait()
+    reloading.cancel()
     tell_stopping()
     await server.stop()
 
@@ -143,6 +147,15 @@ def _describe_http(host: str, server: Server) -> str:
         return f"not served: {MissingExtra('server', 'the HTTP API')}"
     scheme = "https" if server.options.http_tls else "http"
     return f"{scheme}://{host}:{server.http_port}/   (the HTTP API below /api/)"
+
+
+async def _reload_when_told(
+    told: asyncio.Event, server: Server, load: Callable[[], ServerOptions]
+) -> None:
+    while True:
+        await told.wait()
+        told.clear()
+        _reload(server, load)
 
 
 def _reload(server: Server, load: Callable[[], ServerOptions]) -> None:

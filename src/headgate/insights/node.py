@@ -8,7 +8,9 @@ import resource
 import shutil
 import socket
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,8 @@ class NodeOptions:
     listeners: list[ListeningPort] = field(
         default_factory=list
     )  # the server adds them as it begins to listen
+    # When each certificate that is in use expires, by its file.
+    certificates: Callable[[], Mapping[str, datetime]] = dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
 
 from headgate.broker import Broker
 from headgate.insights import NodeOptions
@@ -25,6 +26,20 @@ from headgate.web.sessions import (
     clear_session_cookie,
     set_session_cookie,
 )
+
+
+class ApiRoute(BaseRoute):
+    """Everything below /api; a path of Starlette's own would not take a name with a line break."""
+
+    def __init__(self, api: ApiRouter) -> None:
+        self._api = api
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_below = scope["type"] == "http" and f"{scope['path']}/".startswith("/api/")
+        return (Match.FULL if is_below else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._api(scope, receive, send)
 
 
 def make_app(
@@ -45,7 +60,7 @@ def make_app(
     routes = [
         Route("/login", _log_in, methods=["POST"]),
         Route("/logout", _log_out, methods=["POST"]),
-        Mount("/api", app=api),
+        ApiRoute(api),
         *pages,
     ]
     guard = Middleware(Guard, broker=broker, sessions=sessions)

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.broker import Broker, Login, VirtualHost
 from headgate.errors import HeadgateError
+from headgate.web.audit import audited
 from headgate.web.guard import SAFE_METHODS, identity_of
 from headgate.web.identity import Identity, Tag
 from headgate.web.problems import (
@@ -80,7 +81,7 @@ class Call:
         if not self.body.strip():
             return {}
         try:
-            value = json.loads(self.body)
+            value = json.loads(self.body, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as problem:
             raise bad_request(f"the body is not JSON: {problem}") from problem
         if value is None:
@@ -90,6 +91,11 @@ class Call:
         if b"\\u" in self.body:
             _check_unicode(value)
         return value
+
+
+def _refuse_constant(name: str) -> Any:
+    """JSON has no NaN and no Infinity, although Python reads them."""
+    raise ValueError(f"{name} is no number")
 
 
 def _check_unicode(value: Any) -> None:
@@ -110,6 +116,9 @@ class Endpoint:
     needs: Tag | None  # the tag of those who may ask; None for everybody
     query: tuple[str, ...] = ()
     body: Mapping[str, Any] | None = None  # JSON schema
+    told: (
+        tuple[str, ...] | None
+    ) = ()  # what the audit trail tells of the body; None: not even that it was asked
 
     @property
     def segments(self) -> list[str]:
@@ -130,15 +139,22 @@ class EndpointTable:
         needs: Tag | None = "management",
         query: Iterable[str] = (),
         body: Mapping[str, Any] | None = None,
+        told: Iterable[str] | None = (),
     ) -> Callable[[Answer], Answer]:
         """Let the function below answer a method of a path."""
 
         def declare(answer: Answer) -> Answer:
             self.endpoints.append(
                 Endpoint(
-                    method=method, path=path, answer=answer, needs=needs, query=tuple(query), body=body
+                    method=method,
+                    path=path,
+                    answer=answer,
+                    needs=needs,
+                    query=tuple(query),
+                    body=body,
+                    told=None if told is None else tuple(told),
                 )
-            )  # fmt: skip
+            )
             return answer
 
         return declare
@@ -220,16 +236,27 @@ class ApiRouter:
         endpoint = self._find(segments, method)
         if isinstance(endpoint, Response):
             return endpoint
-        call = Call(
+        if endpoint.method in SAFE_METHODS or endpoint.told is None:
+            return await self._answer(
+                endpoint, await self._read_call(endpoint, segments, scope, receive)
+            )
+        with audited(scope, identity_of(scope)) as told:
+            call = await self._read_call(endpoint, segments, scope, receive)
+            told |= _tell(call, endpoint.told)
+            return await self._answer(endpoint, call)
+
+    async def _read_call(
+        self, endpoint: Endpoint, segments: list[str], scope: Scope, receive: Receive
+    ) -> Call:
+        return Call(
             self._broker,
             _admit(endpoint, identity_of(scope)),
             dict(_values(endpoint, segments)),
             QueryParams(scope["query_string"]),
             {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
-            await read_body(receive) if method != "GET" else b"",
+            await read_body(receive) if endpoint.method != "GET" else b"",
             self._shared,
         )
-        return await self._answer(endpoint, call)
 
     def _find(self, segments: list[str], method: str) -> Endpoint | Response:
         allowed: dict[str, None] = {}
@@ -264,6 +291,14 @@ class ApiRouter:
         except TimeoutError:
             raise HttpProblem(503, "done, but not on disk yet: the store cannot commit") from None
         return make_response(answer)
+
+
+def _tell(call: Call, names: Iterable[str]) -> dict[str, Any]:
+    """The parts of a body that the audit trail shows: those that hold no secret."""
+    if not names:
+        return {}
+    given = call.document()
+    return {name: given[name] for name in names if name in given}
 
 
 def note_commit(broker: Broker) -> asyncio.Future[None]:

@@ -38,6 +38,14 @@ class Identity:
         """Whether one of the tags allows what this tag allows."""
         return any(tag in IMPLIED.get(own, ()) for own in self.login.tags)
 
+    def may_watch(self, user: str) -> bool:
+        """Whether it is shown the connections of a user: its own, or those of all if it monitors."""
+        return self.has("monitoring") or user == self.name
+
+    def may_steer(self, user: str) -> bool:
+        """Whether it may change or close what a client of a user does: its own, or anything if it administers."""
+        return self.has("administrator") or user == self.name
+
 
 async def identify(broker: Broker, name: str, password: str, address: str) -> Identity | None:
     """Log in with a password, or a token in its place; None if the login is refused."""

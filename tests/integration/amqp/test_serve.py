@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from contextlib import closing
 
 from tests.patience import wait_until
@@ -33,3 +35,26 @@ def test_sighup_takes_over_what_can_change_and_names_what_cannot(tmp_path):
         assert facts(served)[-1]["message"] == "stopped"
     finally:
         served.kill()
+
+
+def test_sighup_while_the_broker_starts_is_obeyed_when_it_has_started(tmp_path):
+    file = tmp_path / "headgate.toml"
+    file.write_text('[log]\nformat = "json"\n')
+    code = (
+        "import os, signal, sys; from headgate.cli.app import run; from headgate.server import Server\n"
+        "start = Server.start\n"
+        "async def begin(server):\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    await start(server)\n"
+        "Server.start = begin\n"
+        f"sys.exit(run(['serve', '--config', {str(file)!r}, '--memory', '--amqp-port', '0', '--http-port', '0']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        try:
+            messages = (json.loads(line)["message"] for line in process.stderr)
+            assert "configuration read again: nothing changed" in messages
+        finally:
+            process.kill()

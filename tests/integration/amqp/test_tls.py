@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pika
 import pytest
 from cryptography import x509
@@ -142,6 +143,21 @@ def test_the_http_port_speaks_tls(secured: Broker, authority: Authority) -> None
         ("amqp/ssl", secured.tls_port, True),
         ("https", secured.http_port, True),
     ]
+
+
+def test_certificates_that_expire_soon_fail_their_health_check(
+    secured: Broker, authority: Authority
+) -> None:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    url = f"https://localhost:{secured.http_port}/api/health/checks/certificate-expiration"
+    with httpx.Client(verify=context, auth=("guest", "guest")) as client:  # valid for a day
+        assert client.get(f"{url}/0/days").json() == {"status": "ok"}
+        answer = client.get(f"{url}/1/weeks")
+        assert (answer.status_code, answer.json()["reason"]) == (503, "Certificates expiring")
+        files = [row["certfile"] for row in answer.json()["expired"]]
+        assert files == [str(authority.directory / name) for name in ("broker.pem", "other.pem")]
+        for wrong in ("1/hours", "x/days", "99999/years", "-1/days"):
+            assert client.get(f"{url}/{wrong}").status_code == 400
 
 
 @pytest.mark.parametrize(

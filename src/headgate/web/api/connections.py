@@ -25,7 +25,7 @@ CLOSED = "Closed via management plugin"
 
 def _is_shown(call: Call, connection: OpenConnection) -> bool:
     """A user sees its own connections; one that monitors, or administers, all."""
-    return call.identity.has("monitoring") or connection.user == call.identity.name
+    return call.identity.may_watch(connection.user)
 
 
 def find_connection(call: Call) -> OpenConnection:
@@ -70,7 +70,7 @@ def close_connection(call: Call) -> None:
 
 
 def _close(call: Call, connection: OpenConnection) -> None:
-    if not call.identity.has("administrator") and connection.user != call.identity.name:
+    if not call.identity.may_steer(connection.user):
         raise not_authorised("User not authorised to access object")
     reason = call.headers.get("x-reason", CLOSED)
     connection.client.close(reason)

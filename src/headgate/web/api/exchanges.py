@@ -95,7 +95,9 @@ def get_exchange(call: Call) -> Any:
     return pick_columns({**row, "incoming": [], "outgoing": []}, read_columns(call.query))
 
 
-@api.put("/api/exchanges/{vhost}/{exchange}", body=DECLARATION)
+@api.put(
+    "/api/exchanges/{vhost}/{exchange}", body=DECLARATION, told=("type", "durable", "arguments")
+)
 def declare_exchange(call: Call) -> Response:
     """Declare an exchange; one that exists must have been declared alike."""
     vhost, name, given = call.vhost(), exchange_name(call), call.document()
@@ -104,6 +106,10 @@ def declare_exchange(call: Call) -> Response:
     call.broker.access.check(call.login, vhost.name, "configure", "exchange", name)
     arguments = table(given, "arguments")
     existed = vhost.topology.exchange(name) is not None
+    alternate = arguments.get("alternate-exchange")
+    if isinstance(alternate, str) and not existed:
+        call.broker.access.check(call.login, vhost.name, "read", "exchange", name)
+        call.broker.access.check(call.login, vhost.name, "write", "exchange", alternate)
     vhost.declare_exchange(
         name,
         text(given, "type"),
@@ -123,7 +129,7 @@ def delete_exchange(call: Call) -> None:
     vhost.delete_exchange(exchange.name, if_unused=call.query.get("if-unused") == "true")
 
 
-@api.post("/api/exchanges/{vhost}/{exchange}/publish", body=PUBLISH)
+@api.post("/api/exchanges/{vhost}/{exchange}/publish", body=PUBLISH, told=None)
 def publish(call: Call) -> JsonObject:
     """Publish one message; the answer says whether a queue took it."""
     vhost, exchange = find_exchange(call)
@@ -225,7 +231,11 @@ def get_bindings_between(call: Call) -> Any:
     return list_rows(call, _rows(vhost, found), BINDING_ORDER)
 
 
-@api.post("/api/bindings/{vhost}/e/{source}/{kind}/{destination}", body=BIND)
+@api.post(
+    "/api/bindings/{vhost}/e/{source}/{kind}/{destination}",
+    body=BIND,
+    told=("routing_key", "arguments"),
+)
 def bind(call: Call) -> Response:
     """Bind a queue or an exchange to an exchange."""
     vhost, before = _between(call)

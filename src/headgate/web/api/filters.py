@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
-from headgate.broker import StreamQueue
+from headgate.broker import BrokerQueue, StreamQueue
 from headgate.insights import (
     Sighting,
     broker_facts,
@@ -23,7 +23,7 @@ from headgate.web.api.bodies import table, text
 from headgate.web.api.queues import encode_payload, find_queue, node_of
 from headgate.web.api.shapes import JsonObject, consumer_row, plain
 from headgate.web.endpoints import Call, EndpointTable
-from headgate.web.problems import HttpProblem, bad_request, missing
+from headgate.web.problems import HttpProblem, bad_request, missing, not_authorised
 
 api = EndpointTable()
 
@@ -60,7 +60,7 @@ MOST_BROWSED: Final = 1_000
 MOST_SHOWN: Final = 100_000  # bytes of a payload
 
 
-@api.post("/api/headgate/filters/explain", body=FILTER)
+@api.post("/api/headgate/filters/explain", body=FILTER, told=None)
 async def explain(call: Call) -> JsonObject:
     """How a filter is understood, term by term, and which layer answers what."""
     wanted = text(call.document(), "filter")
@@ -73,7 +73,7 @@ async def explain(call: Call) -> JsonObject:
     }
 
 
-@api.post("/api/headgate/filters/check", body=MESSAGE)
+@api.post("/api/headgate/filters/check", body=MESSAGE, told=None)
 def check(call: Call) -> JsonObject:
     """Whether a filter matches a message with these headers: true, false or null for unknown."""
     from headgate.filters import evaluate, parse
@@ -94,11 +94,13 @@ def get_filters(call: Call) -> list[JsonObject]:
     return [
         consumer_row(facts, node_of(call))
         for facts in list_consumers(call.broker)
-        if facts.connection.vhost in names and queue in (None, facts.queue)
+        if facts.connection.vhost in names
+        and queue in (None, facts.queue)
+        and call.identity.may_watch(facts.connection.user)
     ]
 
 
-@api.put("/api/headgate/consumers/{vhost}/{queue}/{tag}/filter", body=NEW_FILTER)
+@api.put("/api/headgate/consumers/{vhost}/{queue}/{tag}/filter", body=NEW_FILTER, told=("filter",))
 def set_filter(call: Call) -> None:
     """Give a consumer another filter, or none (null), while it goes on consuming."""
     queue, given = find_queue(call), call.document()
@@ -108,7 +110,16 @@ def set_filter(call: Call) -> None:
     consumer = next((c for c in queue.consumers if c.tag == call.values["tag"]), None)
     if consumer is None:
         raise missing()
+    _check_steering(call, queue)
     _verb(queue, "set_filter")(consumer, given["filter"])
+
+
+def _check_steering(call: Call, queue: BrokerQueue) -> None:
+    """Refuse to change what the consumer of another user gets."""
+    for facts in list_consumers(call.broker, queue.vhost.name):
+        is_meant = facts.queue == queue.name and facts.tag == call.values["tag"]
+        if is_meant and not call.identity.may_steer(facts.connection.user):
+            raise not_authorised("User not authorised to access object")
 
 
 def _verb(thing: object, name: str) -> Any:
@@ -161,7 +172,7 @@ def _sighting_row(seen: Sighting) -> JsonObject:
     }
 
 
-@api.post("/api/headgate/trace/{vhost}", body=TRACE)
+@api.post("/api/headgate/trace/{vhost}", body=TRACE, told=None)
 def trace(call: Call) -> Any:
     """Where a message would go, which consumers want it, and for all others the condition that failed."""
     vhost, given = call.vhost(), call.document()

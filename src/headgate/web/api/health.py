@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from starlette.responses import Response
@@ -24,7 +25,8 @@ PROTOCOLS: Final = {
     "amqps": "amqp/ssl",
     "https": "https",
 }
-UNITS: Final = ("days", "weeks", "months", "years")
+UNITS: Final = {"days": 1, "weeks": 7, "months": 30, "years": 365}
+MOST_DIGITS: Final = 4
 
 
 def failed(reason: str, **more: object) -> Response:
@@ -76,12 +78,21 @@ def check_protocols(call: Call) -> JsonObject | Response:
 
 
 @api.get("/api/health/checks/certificate-expiration/{within}/{unit}")
-def check_certificates(call: Call) -> JsonObject:
-    """Accepted: the dates of certificates are not looked at."""
+def check_certificates(call: Call) -> JsonObject | Response:
+    """Whether the certificates of this broker are valid for some more days, weeks, months or years."""
     within, unit = call.values["within"], call.values["unit"]
-    if unit not in UNITS or not within.isdecimal():
+    if unit not in UNITS:
         raise bad_request(f"Time unit not recognised. Use {', '.join(UNITS)}.")
-    return OK
+    if not (within.isascii() and within.isdigit() and len(within) <= MOST_DIGITS):
+        raise bad_request("Invalid expiration value.")
+    horizon = datetime.now(UTC) + timedelta(days=int(within) * UNITS[unit])
+    options = node_options(call)
+    expired = [
+        {"node": options.name, "certfile": file, "cert_expires_on": f"{ends:%Y-%m-%d %H:%M:%SZ}"}
+        for file, ends in options.certificates().items()
+        if ends <= horizon
+    ]
+    return failed("Certificates expiring", expired=expired) if expired else OK
 
 
 @api.get("/api/health/checks/virtual-hosts")

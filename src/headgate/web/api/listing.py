@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.datastructures import QueryParams
 
+from headgate.broker import PreconditionFailed, read_pattern
 from headgate.web.api.shapes import JsonObject
 from headgate.web.endpoints import Call
 from headgate.web.problems import bad_request
@@ -43,10 +43,9 @@ class ListPage:
         if len(self.name) > MAX_PATTERN:
             raise bad_request("name filter regex is too long")
         try:
-            pattern = re.compile(self.name, re.IGNORECASE)
-        except (re.error, RecursionError, OverflowError) as problem:
+            return read_pattern(self.name, ignore_case=True).is_in
+        except PreconditionFailed as problem:
             raise bad_request(f"name filter regex is invalid: {problem}") from problem
-        return lambda name: pattern.search(name) is not None
 
     def cut(self, items: Sequence[Item]) -> Sequence[Item]:
         start = (self.number - 1) * self.size

@@ -27,7 +27,10 @@ def delete_message(call: Call) -> None:
 @api.post("/api/headgate/queues/{vhost}/{queue}/messages/{position}/requeue")
 def requeue_message(call: Call) -> JsonObject:
     """Send the dead letter at a position back to the queue that it died in first."""
-    return {"queue": requeue_dead_letter(_readable(call), _position(call))}
+    queue = _readable(call)
+    # Its publisher may have written the header that names the queue.
+    call.broker.access.check(call.login, queue.vhost.name, "write", "exchange", "")
+    return {"queue": requeue_dead_letter(queue, _position(call))}
 
 
 @api.get("/api/headgate/subscribe", query=("stream", "vhost", "queue", "filter", "from"))

@@ -175,7 +175,12 @@ def get_cluster_name(call: Call) -> JsonObject:
     return {"name": cluster_name(call)}
 
 
-@api.put("/api/cluster-name", needs="administrator", body={"type": "object", "required": ["name"]})
+@api.put(
+    "/api/cluster-name",
+    needs="administrator",
+    body={"type": "object", "required": ["name"]},
+    told=("name",),
+)
 def set_cluster_name(call: Call) -> None:
     """Name the broker."""
     call.broker.parameters.set_global(CLUSTER_NAME, text(call.document(), "name"))

@@ -171,7 +171,9 @@ def get_queue(call: Call) -> Any:
     return pick_columns(row, read_columns(call.query))
 
 
-@api.put("/api/queues/{vhost}/{queue}", body=DECLARATION)
+@api.put(
+    "/api/queues/{vhost}/{queue}", body=DECLARATION, told=("durable", "auto_delete", "arguments")
+)
 def declare_queue(call: Call) -> Response:
     """Declare a queue; one that exists must have been declared alike."""
     vhost, name, given = call.vhost(), call.values["queue"], call.document()
@@ -231,7 +233,7 @@ def purge_queue(call: Call) -> None:
     queue.purge()
 
 
-@api.post("/api/queues/{vhost}/{queue}/actions", body={"type": "object"})
+@api.post("/api/queues/{vhost}/{queue}/actions", body={"type": "object"}, told=("action",))
 def act_on_queue(call: Call) -> None:
     """Accept `sync` and `cancel_sync`, which were for mirrored queues and do nothing."""
     find_queue(call)
@@ -240,7 +242,7 @@ def act_on_queue(call: Call) -> None:
         raise bad_request(f"unknown action '{action}'")
 
 
-@api.post("/api/queues/{vhost}/{queue}/get", body=GET)
+@api.post("/api/queues/{vhost}/{queue}/get", body=GET, told=None)
 async def get_messages(call: Call) -> list[JsonObject]:
     """Take messages from a queue, and put them back if `ackmode` says so."""
     queue, given = _exclusive_to_none(find_queue(call)), call.document()

@@ -34,6 +34,7 @@ TOPIC_PERMISSION: Final = {
     "required": ["exchange", "write", "read"],
     "properties": {name: {"type": "string"} for name in ("exchange", "write", "read")},
 }
+PATTERNS: Final = ("configure", "write", "read")
 SHA256: Final = "rabbit_password_hashing_sha256"
 LIMIT: Final = {
     "type": "object",
@@ -61,7 +62,7 @@ def get_users_without_permissions(call: Call) -> Any:
     return list_rows(call, rows, ("name",))
 
 
-@api.post("/api/users/bulk-delete", needs="administrator", body={"type": "object"})
+@api.post("/api/users/bulk-delete", needs="administrator", body={"type": "object"}, told=("users",))
 def delete_users(call: Call) -> None:
     """Delete several users."""
     names = call.document().get("users")
@@ -78,7 +79,7 @@ def get_user(call: Call) -> JsonObject:
     return user_row(call.broker.access.find_user(call.values["user"]))
 
 
-@api.put("/api/users/{user}", needs="administrator", body=USER)
+@api.put("/api/users/{user}", needs="administrator", body=USER, told=("tags",))
 async def put_user(call: Call) -> Response:
     """Add a user, or change one: give a password, or its hash, or an empty hash for no password, and tags."""
     access, name, given = call.broker.access, call.values["user"], call.document()
@@ -174,7 +175,7 @@ def get_permission(call: Call) -> JsonObject:
     return _permission_row(key, permission)
 
 
-@api.put("/api/permissions/{vhost}/{user}", needs="administrator", body=PERMISSION)
+@api.put("/api/permissions/{vhost}/{user}", needs="administrator", body=PERMISSION, told=PATTERNS)
 def set_permission(call: Call) -> Response:
     """Let a user configure, write and read what the patterns match."""
     access, given = call.broker.access, call.document()
@@ -207,7 +208,12 @@ def get_topic_permissions(call: Call) -> Any:
     return list_rows(call, rows, ("vhost", "user", "exchange"))
 
 
-@api.put("/api/topic-permissions/{vhost}/{user}", needs="administrator", body=TOPIC_PERMISSION)
+@api.put(
+    "/api/topic-permissions/{vhost}/{user}",
+    needs="administrator",
+    body=TOPIC_PERMISSION,
+    told=("exchange", "write", "read"),
+)
 def set_topic_permission(call: Call) -> Response:
     """Restrict the routing keys of a user at a topic exchange."""
     access, given = call.broker.access, call.document()
@@ -244,7 +250,7 @@ def get_user_limits(call: Call) -> list[JsonObject]:
     ]
 
 
-@api.put("/api/user-limits/{user}/{name}", needs="administrator", body=LIMIT)
+@api.put("/api/user-limits/{user}/{name}", needs="administrator", body=LIMIT, told=("value",))
 def set_user_limit(call: Call) -> None:
     """Limit the connections (`max-connections`) or channels (`max-channels`) of a user."""
     value = integer(call.document(), "value")

@@ -71,7 +71,12 @@ def get_vhost(call: Call) -> Any:
     return pick_columns(_row(call, vhost), read_columns(call.query))
 
 
-@api.put("/api/vhosts/{vhost}", needs="administrator", body=VHOST)
+@api.put(
+    "/api/vhosts/{vhost}",
+    needs="administrator",
+    body=VHOST,
+    told=("description", "tags", "default_queue_type"),
+)
 def put_vhost(call: Call) -> Response:
     """Add a virtual host, or change its settings. The user that adds it may use it."""
     broker, name, given = call.broker, call.values["vhost"], call.document()
@@ -117,7 +122,7 @@ def get_vhost_limits(call: Call) -> list[JsonObject]:
     return [row for row in rows if row["value"]]
 
 
-@api.put("/api/vhost-limits/{vhost}/{name}", needs="administrator", body=LIMIT)
+@api.put("/api/vhost-limits/{vhost}/{name}", needs="administrator", body=LIMIT, told=("value",))
 def set_vhost_limit(call: Call) -> None:
     """Limit the connections (`max-connections`) or queues (`max-queues`) of a virtual host."""
     value = integer(call.document(), "value")

@@ -165,9 +165,13 @@ def _list(
     row_of: Callable[[_Facts], ListRow],
     empty: str,
 ) -> Response:
-    """A page with what belongs to the virtual hosts that the user may see."""
-    names = {vhost.name for vhost in visit.vhosts()}
-    found = [one for one in facts if one.connection.vhost in names]
+    """A page with what belongs to the virtual hosts that the user may see, and to itself unless it monitors."""
+    names, who = {vhost.name for vhost in visit.vhosts()}, visit.identity
+    found = [
+        one
+        for one in facts
+        if one.connection.vhost in names and who and who.may_watch(one.connection.user)
+    ]
     subtitle = f"{len(found):,}" if len(found) <= MOST else f"{MOST} of {len(found):,}"
     return visit.render(
         "list.html",
