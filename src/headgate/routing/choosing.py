@@ -24,6 +24,7 @@ from headgate.errors import BindingRefused
 from headgate.filters import TOPIC, Columns, Field, Filter
 from headgate.matching import CodedAnswers, RowNumbers, distinct_values
 from headgate.message import OPAQUE, Message
+from headgate.partitions import partition_of
 from headgate.routing.answers import Routable, RouteAnswer
 from headgate.routing.bindings import X_FILTER, Binding, Target, ToExchange
 from headgate.routing.declarations import (
@@ -74,7 +75,9 @@ class ChoosingIndex(ExchangeIndex, ABC):
         self.sorted = tuple(sorted(self.weights, key=_name_of))
 
     def find(self, message: Routable) -> RouteAnswer:
-        target = self.choose(message)
+        return self._lead_to(self.choose(message))
+
+    def _lead_to(self, target: Target | None) -> RouteAnswer:
         return self.nowhere if target is None else self.finish(frozenset((target,)))
 
     def find_rows(self, columns: Columns, rows: RowNumbers) -> CodedAnswers[RouteAnswer]:
@@ -82,7 +85,7 @@ class ChoosingIndex(ExchangeIndex, ABC):
             return CodedAnswers(np.zeros(len(rows), np.int64), [self.nowhere])
         numbers, targets = self.choose_rows(columns, rows)
         chosen, codes = np.unique(numbers, return_inverse=True)
-        answers = [self.finish(frozenset((targets[number],))) for number in chosen.tolist()]
+        answers = [self._lead_to(targets[number]) for number in chosen.tolist()]
         return CodedAnswers(codes.astype(np.int64), answers)
 
     def place(self, binding: Binding, tree: Filter | None) -> int:
@@ -119,9 +122,7 @@ class ConsistentHashIndex(ChoosingIndex):
         self._best = np.zeros(SLOTS)  # its score there
 
     def read_weight(self, binding: Binding) -> int:
-        key = binding.key
-        if not _INTEGER.fullmatch(key):
-            raise BindingRefused(f"{binding}: the binding key must be an integer, not {key!r}")
+        key = _integer_key(binding)
         weight = int(key[:20])  # Python refuses to convert thousands of digits
         if not 1 <= weight <= MOST_WEIGHT:
             raise BindingRefused(
@@ -180,6 +181,35 @@ class ModulusHashIndex(ChoosingIndex):
         return np.array(numbers, np.int64)[codes], self.sorted
 
 
+class SuperStreamIndex(ChoosingIndex):
+    """By the hash of RabbitMQ's stream clients: the key of a binding is the number of its partition."""
+
+    by_key = True
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._partitions: list[Target | None] = []
+
+    def read_weight(self, binding: Binding) -> int:
+        _integer_key(binding)
+        return 1
+
+    def change_weight(self, target: Target, weight: int) -> None:
+        super().change_weight(target, weight)
+        by_key = {binding.key: binding.target for binding in reversed(self.bindings)}
+        self._partitions = [by_key.get(str(number)) for number in range(len(self.bindings))]
+
+    def choose(self, message: Routable) -> Target | None:
+        partitions = self._partitions
+        return partitions[partition_of(message.topic, len(partitions))] if partitions else None
+
+    def choose_rows(self, columns: Columns, rows: RowNumbers) -> tuple[npt.NDArray[Any], Any]:
+        codes, topics = distinct_values(TOPIC, columns, rows)
+        count = len(self._partitions)
+        numbers = [partition_of(_filled(TOPIC, topic), count) for topic in topics]
+        return np.array(numbers, np.int64)[codes], self._partitions
+
+
 class RandomIndex(ChoosingIndex):
     """At random. A batch is spread by what its rows hold, so that a pipeline which repeats one routes it alike."""
 
@@ -200,7 +230,14 @@ EXCHANGE_INDEXES: Final[dict[ExchangeType, type[ExchangeIndex]]] = {
     "x-consistent-hash": ConsistentHashIndex,
     "x-modulus-hash": ModulusHashIndex,
     "x-random": RandomIndex,
+    "x-super-stream": SuperStreamIndex,
 }
+
+
+def _integer_key(binding: Binding) -> str:
+    if not _INTEGER.fullmatch(binding.key):
+        raise BindingRefused(f"{binding}: the binding key must be an integer, not {binding.key!r}")
+    return binding.key
 
 
 # ---- what is hashed ------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ def _failure_of_key(index: ExchangeIndex, binding: Binding, message: Routable) -
             return _failure_of_headers(binding, message)
         case "x-consistent-hash" | "x-modulus-hash" | "x-random" | "x-delayed-message":
             raise AssertionError("such an exchange chooses")
+        case "x-super-stream":
+            return f"no binding has the number of the partition of {message.topic!r} as its key"
         case _:
             assert_never(index.exchange.routing_type)
 

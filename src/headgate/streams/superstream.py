@@ -25,6 +25,7 @@ from headgate.errors import (
 )
 from headgate.filters import FilterLike
 from headgate.message import Message, MessageFields, as_message, check_many
+from headgate.partitions import partition_of
 from headgate.streams.directory import delete_files
 from headgate.streams.format import (
     FORMAT_VERSION,
@@ -40,7 +41,6 @@ from headgate.streams.options import (
     load_options,
     save_options,
 )
-from headgate.streams.partitions import partition_of
 from headgate.streams.read.keywords import ConsumeOptions, GroupOptions, ScanOptions
 from headgate.streams.read.partitioned import (
     SuperConsumer,

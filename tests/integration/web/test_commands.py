@@ -61,6 +61,33 @@ def test_virtual_hosts(command):
     assert command("vhost", "rm", "shop", "--yes")[0] == 0
 
 
+def test_super_streams_are_added_as_rabbitmq_streams_does_it(command):
+    assert command("broker", "super-stream", "add", "invoices", "-a", "x-max-age=7D")[0] == 0
+    [row] = lines(command, "broker", "super-stream", "ls")
+    assert row == {"name": "invoices", "partitions": ["invoices-0", "invoices-1", "invoices-2"]}
+    [exchange] = [e for e in lines(command, "exchange", "ls") if e["name"] == "invoices"]
+    assert (exchange["type"], exchange["arguments"]) == ("direct", {"x-super-stream": True})
+    queues = lines(command, "broker", "queue", "ls")
+    assert {q["arguments"]["x-max-age"] for q in queues if q["name"].startswith("inv")} == {"7D"}
+    assert command("exchange", "publish", "invoices", "one", "--key", "2")[0] == 0
+    assert command("exchange", "publish", "invoices", "one", "--key", "3")[0] == 1
+    assert command("broker", "super-stream", "rm", "invoices", "--yes")[0] == 0
+    assert lines(command, "broker", "super-stream", "ls") == []
+    assert lines(command, "broker", "queue", "ls") == []
+    assert command("broker", "super-stream", "rm", "amq.topic", "--yes")[0] == 2
+
+
+def test_a_super_stream_for_keys_or_with_a_hash(command):
+    add = ("broker", "super-stream", "add")
+    assert command(*add, "sales", "--binding-keys", "amer,emea")[0] == 0
+    assert command(*add, "any", "--hash", "--partitions", "2")[0] == 0
+    found = {r["name"]: r["partitions"] for r in lines(command, "broker", "super-stream", "ls")}
+    assert found == {"sales": ["sales-amer", "sales-emea"], "any": ["any-0", "any-1"]}
+    assert command("exchange", "publish", "any", "one", "--key", "whatever")[0] == 0
+    assert command(*add, "bad", "--hash", "--binding-keys", "a,b")[0] == 2
+    assert command(*add, "bad", "--binding-keys", "a,a")[0] == 2
+
+
 def test_queues_exchanges_and_bindings(command):
     assert command("broker", "queue", "declare", "large", "-a", "x-max-length=9")[0] == 0
     assert command("exchange", "declare", "orders", "--type", "topic")[0] == 0

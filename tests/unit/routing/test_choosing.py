@@ -14,6 +14,7 @@ import pytest
 from headgate.columns import shred_messages
 from headgate.errors import BindingRefused, DeclarationRefused
 from headgate.message import OPAQUE, Message
+from headgate.partitions import partition_of
 from headgate.routing import Envelope, Topology
 from headgate.routing.choosing import hash_value
 
@@ -319,3 +320,34 @@ def test_files_and_pickles_keep_them(tmp_path, suffix, type):
             messages = messages_of_all_kinds()
             found = [again.route("x", message).queues for message in messages]
             assert found == [topology.route("x", message).queues for message in messages]
+
+
+def make_super_stream(keys):
+    topology = Topology()
+    topology.declare_exchange("x", "x-super-stream")
+    for key in keys:
+        topology.declare_queue(f"x-{key}")
+        topology.bind("x", queue=f"x-{key}", key=key)
+    return topology
+
+
+def test_a_super_stream_chooses_the_partition_of_rabbitmq_s_clients():
+    topology = make_super_stream(["2", "0", "1"])
+    for n in range(50):
+        routed = topology.route("x", (f"hello{n}", {}))
+        assert routed.queues == {f"x-{partition_of(f'hello{n}', 3)}"}
+    assert topology.route("x", ("hello1", {})).queues == {"x-1"}
+    assert topology.route("x", ("hello2", {})).queues == {"x-0"}
+
+
+def test_a_super_stream_without_the_partition_of_a_key_does_not_route_it():
+    topology = make_super_stream(["0", "7"])
+    keys = [f"k{n}" for n in range(20)]
+    lost = [key for key in keys if partition_of(key, 2) == 1]
+    assert [key for key in keys if topology.route("x", (key, {})).unroutable] == lost
+    [reason, _] = topology.explain("x", (lost[0], {})).reasons
+    assert "no binding has the number" in reason.why_not
+    topology.unbind("x", queue="x-7", key="7")
+    assert not topology.route("x", (lost[0], {})).unroutable
+    with pytest.raises(BindingRefused, match="must be an integer"):
+        topology.bind("x", queue="x-7", key="seven")

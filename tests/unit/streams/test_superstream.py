@@ -20,8 +20,8 @@ from headgate.errors import (
     StreamOptionsError,
 )
 from headgate.message import Message
+from headgate.partitions import murmur3_32, partition_of
 from headgate.streams import superstream
-from headgate.streams.partitions import murmur3_32, partition_of
 from headgate.streams.read.consumer import DECODED_ROWS
 from headgate.streams.read.partitioned import SuperConsumer
 from headgate.streams.stream import Stream

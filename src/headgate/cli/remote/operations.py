@@ -19,6 +19,7 @@ from headgate.cli.remote.client import (
     print_facts,
     print_rows,
 )
+from headgate.cli.remote.super_streams import super_stream
 from headgate.cli.remote.topology import queue
 from headgate.errors import HeadgateError
 
@@ -27,6 +28,7 @@ parameter = typer.Typer(no_args_is_help=True)
 definitions = typer.Typer(no_args_is_help=True)
 broker = typer.Typer(no_args_is_help=True)
 broker.add_typer(queue, name="queue")
+broker.add_typer(super_stream, name="super-stream")
 
 PolicyName: TypeAlias = Annotated[str, typer.Argument(help="The policy's name.", metavar="POLICY")]
 OfOperator: TypeAlias = Annotated[

@@ -1,4 +1,4 @@
-"""The partition of a key in a super stream.
+"""The partition of a key in a super stream, for the library and for exchanges.
 
 MurmurHash3 (x86, 32 bits) of the key's UTF-8 bytes, as an unsigned number, modulo the number of partitions: the hash of
 RabbitMQ's stream clients, so that theirs and ours choose the same partition.
