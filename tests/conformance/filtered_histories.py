@@ -82,7 +82,7 @@ class HistoryConsumer(BrokerConsumer):
             self.history.judge(self, entry)
         self.credit -= len(entries)
 
-    def cancelled(self) -> None:
+    def notify_cancel(self) -> None:
         raise AssertionError("nobody deleted the queue")
 
 
@@ -342,13 +342,13 @@ class History:
         for sent in self._some_unacked():
             assert sent.entry is not None
             sent.state, sent.unsure = "gone", True
-            self.queue.acked(sent.entry)
+            self.queue.ack(sent.entry)
 
     def reject(self) -> None:
         for sent in self._some_unacked():
             assert sent.entry is not None
             sent.state, sent.unsure = "gone", True
-            self.queue.rejected(sent.entry)
+            self.queue.reject(sent.entry)
 
     def back(self) -> None:
         self._requeue(self._some_unacked())

@@ -268,7 +268,7 @@ class Channel:
             return
         if passive:
             queue = self._queue(name)
-            queue.used()
+            queue.note_use()
         else:
             self._permissions.check_declaration(
                 "queue", name, arguments.get("x-dead-letter-exchange")
@@ -380,7 +380,7 @@ class Channel:
             return
         self.delivery_tag += 1
         if no_ack:
-            queue.acked(entry)
+            queue.ack(entry)
             queue.traffic.get -= 1
             queue.traffic.get_no_ack += 1
             self.traffic.get_no_ack += 1
@@ -395,7 +395,7 @@ class Channel:
         )  # fmt: skip
         self.connection.write(content.frames(self.number, self.connection.frame_max))
 
-    def cancelled(self, consumer: ChannelConsumer) -> None:
+    def notify_cancel(self, consumer: ChannelConsumer) -> None:
         """The queue of a consumer was deleted."""
         self.consumers.pop(consumer.tag, None)
         if self.connection.peer_can("consumer_cancel_notify"):
@@ -404,7 +404,7 @@ class Channel:
     # ---- settling
 
     def on_basic_ack(self, tag: int, multiple: bool) -> None:
-        self._settle(tag, multiple, lambda sent: sent.queue.acked(sent.entry))
+        self._settle(tag, multiple, lambda sent: sent.queue.ack(sent.entry))
 
     def on_basic_reject(self, tag: int, requeue: bool) -> None:
         self._settle(tag, False, None if requeue else self._reject)
@@ -414,7 +414,7 @@ class Channel:
 
     def _reject(self, sent: Unacked) -> None:
         self.traffic.reject += 1
-        sent.queue.rejected(sent.entry)
+        sent.queue.reject(sent.entry)
 
     def on_basic_recover(self, requeue: bool) -> None:
         self.on_basic_recover_async(requeue)

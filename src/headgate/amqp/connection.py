@@ -317,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
                 if sent.consumer is not None:
                     sent.consumer.unacked -= 1
                 if not sent.queue.is_deleted:
-                    sent.queue.acked(sent.entry)
+                    sent.queue.ack(sent.entry)
                 if channel.prefetch_all:
                     self.broker.dirty.update(c.queue for c in channel.consumers.values())
                 return

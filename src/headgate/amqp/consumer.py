@@ -97,8 +97,8 @@ class ChannelConsumer(BrokerConsumer):
             channel.traffic.deliver_no_ack += len(entries)
         connection.wrote(size)
 
-    def cancelled(self) -> None:
-        self.channel.cancelled(self)
+    def notify_cancel(self) -> None:
+        self.channel.notify_cancel(self)
 
 
 class ReplyConsumer:

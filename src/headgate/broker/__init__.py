@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from headgate.broker.consumer import BrokerConsumer as BrokerConsumer
     from headgate.broker.contract import BrokerQueue as BrokerQueue
     from headgate.broker.dead_letters import carbon_keys as carbon_keys
-    from headgate.broker.definition import type_name as type_name
     from headgate.broker.definitions import export_definitions as export_definitions
     from headgate.broker.definitions_import import DefinitionsImport as DefinitionsImport
     from headgate.broker.definitions_import import import_definitions as import_definitions
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from headgate.broker.policies import Policies as Policies
     from headgate.broker.policies import Policy as Policy
     from headgate.broker.policies import effective_policy as effective_policy
+    from headgate.broker.queue_definition import type_name as type_name
     from headgate.broker.refusals import AccessRefused as AccessRefused
     from headgate.broker.refusals import ConnectionRefusal as ConnectionRefusal
     from headgate.broker.refusals import NotAllowed as NotAllowed
@@ -83,7 +83,7 @@ else:
             "consumer": ["BrokerConsumer"],
             "contract": ["BrokerQueue"],
             "dead_letters": ["carbon_keys"],
-            "definition": ["type_name"],
+            "queue_definition": ["type_name"],
             "inspection": ["delete_entry", "find_entry", "latest_entries", "requeue_dead_letter"],
             "definitions": ["export_definitions"],
             "definitions_import": ["DefinitionsImport", "import_definitions"],

@@ -156,7 +156,7 @@ class QueueBrowsers:
         """The queue is deleted."""
         browsers, self._browsers = self._browsers, []
         for browser in browsers:
-            browser.consumer.cancelled()
+            browser.consumer.notify_cancel()
 
     def drain(self) -> None:
         """Let each see a slice; the rest is seen in a later turn."""

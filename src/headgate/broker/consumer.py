@@ -73,5 +73,5 @@ class BrokerConsumer(ABC):
         """Send entries; each is settled later, or at once where nothing is acknowledged."""
 
     @abstractmethod
-    def cancelled(self) -> None:
-        """The queue was deleted."""
+    def notify_cancel(self) -> None:
+        """Tell it that the queue was deleted."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgate.broker.consumer import BrokerConsumer
-from headgate.broker.definition import QueueDefinition
 from headgate.broker.message import BrokerMessage, QueueEntry
+from headgate.broker.queue_definition import QueueDefinition
 from headgate.broker.traffic import QueueTraffic
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ class BrokerQueue(ABC):
         """Take a message; False if the queue refuses it."""
 
     @abstractmethod
-    def acked(self, entry: QueueEntry) -> None:
-        """A consumer has acknowledged an entry."""
+    def ack(self, entry: QueueEntry) -> None:
+        """Forget an entry that its consumer acknowledged."""
 
     @abstractmethod
-    def rejected(self, entry: QueueEntry) -> None:
-        """A consumer discards an entry."""
+    def reject(self, entry: QueueEntry) -> None:
+        """Discard an entry that its consumer does not want: it becomes a dead letter, or is gone."""
 
     @abstractmethod
     def requeue(self, entries: Sequence[QueueEntry], *, failed: bool = True) -> None:
@@ -129,5 +129,5 @@ class BrokerQueue(ABC):
         """Let go of files; the broker stops."""
 
     @abstractmethod
-    def used(self) -> None:
+    def note_use(self) -> None:
         """Note that the queue is in use: an unused one may expire."""

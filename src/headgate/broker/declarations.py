@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from headgate.broker.definition import check_equivalent, define_queue, type_name
 from headgate.broker.filter_argument import describe_problem
+from headgate.broker.queue_definition import check_equivalent, define_queue, type_name
 from headgate.broker.refusals import PreconditionFailed, ResourceLocked
 from headgate.errors import BindingRefused, FilterSyntaxError
 from headgate.routing import DELAYED, DELAYED_TYPE, Binding, Exchange, ExchangeType

@@ -106,7 +106,7 @@ def delete_entry(queue: BrokerQueue, position: int) -> QueueEntry:
     lane.take_out(entry)
     queue.ready_bytes -= entry.message.body_size
     queue.unacked += 1  # as if it had been delivered; the next line settles it
-    queue.acked(entry)
+    queue.ack(entry)
     return entry
 
 

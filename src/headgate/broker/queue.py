@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.broker.browsers import QueueBrowsers
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.contract import BrokerQueue
-from headgate.broker.definition import QueueDefinition
 from headgate.broker.filtering import QueueFiltering
 from headgate.broker.lane import QueueLane
 from headgate.broker.message import BrokerMessage, QueueEntry
+from headgate.broker.queue_definition import QueueDefinition
+from headgate.broker.queue_expiry import UnusedWatch
 from headgate.broker.records import make_record
 from headgate.broker.refusals import AccessRefused
 from headgate.broker.returns import QuorumReturns
-from headgate.broker.unused import UnusedWatch
 from headgate.store import LaneFacts
 
 if TYPE_CHECKING:
@@ -109,20 +109,20 @@ class ClassicQueue(BrokerQueue):
                 self.arm_expiry()
         return True
 
-    def settled_at_once(self, entries: Iterable[QueueEntry]) -> None:
-        """Entries were sent to a consumer that acknowledges nothing."""
+    def settle_at_once(self, entries: Iterable[QueueEntry]) -> None:
+        """Delete entries that were sent to a consumer that acknowledges nothing."""
         for entry in entries:
             if entry.stored:
                 self._delete(entry)
 
-    def acked(self, entry: QueueEntry) -> None:
+    def ack(self, entry: QueueEntry) -> None:
         self.unacked -= 1
         if entry.stored:
             self._delete(entry)
         self._broker.dirty.add(self)
 
-    def rejected(self, entry: QueueEntry) -> None:
-        """A consumer discards the message: it becomes a dead letter, or is gone."""
+    def reject(self, entry: QueueEntry) -> None:
+        """Make a dead letter of an entry that its consumer discards, or delete it."""
         self.unacked -= 1
         self.traffic.reject += 1
         self.discard(entry, "rejected")
@@ -196,7 +196,7 @@ class ClassicQueue(BrokerQueue):
 
     def get(self) -> QueueEntry | None:
         """Take one entry, not for a consumer."""
-        self.used()
+        self.note_use()
         self.drop_expired()
         self._broker.dirty.add(self)
         entries = self._filtering.take_one()
@@ -225,7 +225,7 @@ class ClassicQueue(BrokerQueue):
         if self._browsers is not None:
             self._browsers.cancel()
         for consumer in self.consumers:
-            consumer.cancelled()
+            consumer.notify_cancel()
         self.consumers.clear()
         self._levels.clear()
         for lane in self._lanes.values():
@@ -253,7 +253,7 @@ class ClassicQueue(BrokerQueue):
         if self.definition.single_active:  # the active one stays, and the others wait by priority
             self.consumers[1:] = sorted(self.consumers[1:], key=lambda c: -c.priority)
         self._sort_consumers()
-        self.used()
+        self.note_use()
         self._broker.dirty.add(self)
 
     def remove_consumer(self, consumer: BrokerConsumer) -> None:
@@ -264,7 +264,7 @@ class ClassicQueue(BrokerQueue):
         self.consumers.remove(consumer)
         self._filtering.remove(consumer)
         self._sort_consumers()
-        self.used()
+        self.note_use()
         if self.auto_delete and not self.consumers:
             self.vhost.delete_queue(self)
         else:
@@ -276,7 +276,7 @@ class ClassicQueue(BrokerQueue):
             levels.setdefault(consumer.priority, []).append(consumer)
         self._levels = [levels[priority] for priority in sorted(levels, reverse=True)]
 
-    def used(self) -> None:
+    def note_use(self) -> None:
         """Note that the queue is in use: an unused one may expire."""
         self._watch.note_use()
 
@@ -419,7 +419,7 @@ class ClassicQueue(BrokerQueue):
         if consumer.no_ack:
             traffic.deliver_no_ack += len(entries)
             consumer.deliver(entries)
-            self.settled_at_once(entries)
+            self.settle_at_once(entries)
         else:
             traffic.deliver += len(entries)
             self.unacked += len(entries)

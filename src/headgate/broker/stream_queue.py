@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.contract import BrokerQueue
-from headgate.broker.definition import QueueDefinition
 from headgate.broker.filter_argument import read_filter
 from headgate.broker.message import BrokerMessage, QueueEntry
+from headgate.broker.queue_definition import QueueDefinition
 from headgate.broker.refusals import NotImplementedHere, PreconditionFailed
 from headgate.broker.stream_arguments import (
     StreamStart,
@@ -102,7 +102,7 @@ class StreamQueue(BrokerQueue):
         except (HeadgateError, OSError) as problem:
             log.error("%s cannot be opened: %s", self.where, problem)
 
-    def used(self) -> None:
+    def note_use(self) -> None:
         """A stream does not expire."""
 
     def redefine(self, definition: QueueDefinition) -> None:
@@ -186,14 +186,14 @@ class StreamQueue(BrokerQueue):
             self._change_is_known = True
             self.home.post(self._note_change)
 
-    def acked(self, entry: QueueEntry) -> None:
+    def ack(self, entry: QueueEntry) -> None:
         self.unacked -= 1
         self._broker.dirty.add(self)
 
-    def rejected(self, entry: QueueEntry) -> None:
+    def reject(self, entry: QueueEntry) -> None:
         """As in RabbitMQ, this gives credit as an acknowledgement does."""
         self.traffic.reject += 1
-        self.acked(entry)
+        self.ack(entry)
 
     def requeue(self, entries: Sequence[QueueEntry], *, failed: bool = True) -> None:
         """Nothing is delivered again: the stream still has it, for those who ask."""
@@ -283,7 +283,7 @@ class StreamQueue(BrokerQueue):
         """Delete the stream and cancel its consumers; as in RabbitMQ, the number of messages is not told."""
         self.is_deleted = True
         for consumer in self.consumers:
-            consumer.cancelled()
+            consumer.notify_cancel()
         for reader in self._readers.values():
             reader.close()
         self.consumers.clear()

@@ -15,12 +15,12 @@ from headgate.broker.declarations import (
     check_same_exchange,
     check_same_queue,
 )
-from headgate.broker.definition import QUEUE_TYPES, QueueDefinition, define_queue
 from headgate.broker.delays import delay_of
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.policies import effective_policy
 from headgate.broker.policy_effects import PolicyEffects
 from headgate.broker.queue import ClassicQueue
+from headgate.broker.queue_definition import QUEUE_TYPES, QueueDefinition, define_queue
 from headgate.broker.refusals import (
     AccessRefused,
     NotFound,
@@ -167,7 +167,7 @@ class VirtualHost:
         if known is not None:
             self.find_queue(known.name, connection)
             check_same_queue(known, durable, exclusive, auto_delete, arguments)
-            known.used()
+            known.note_use()
             return known
         if name.startswith(RESERVED):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")

@@ -66,7 +66,7 @@ def published(broker):
     queue = broker.vhosts["/"].queues["q"]
     found = []
     while (entry := queue.get()) is not None:
-        queue.acked(entry)
+        queue.ack(entry)
         found.append(entry.message.body)
     return found
 

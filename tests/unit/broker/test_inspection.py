@@ -63,7 +63,7 @@ def test_a_dead_letter_goes_back_to_the_queue_it_died_in_without_its_history(bro
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     work = vhost.declare_queue("work", arguments=arguments)
     publish(broker, work, 2)
-    work.rejected(work.get())
+    work.reject(work.get())
     broker.flush()
     dead = vhost.queues["dead"]
     assert (len(work), len(dead)) == (1, 1)

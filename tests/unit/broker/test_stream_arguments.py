@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from headgate.broker.definition import MAX_AGE_S, define_queue
+from headgate.broker.queue_definition import MAX_AGE_S, define_queue
 from headgate.broker.refusals import PreconditionFailed
 from headgate.broker.stream_arguments import (
     read_subscription,

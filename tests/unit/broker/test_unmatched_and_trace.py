@@ -28,7 +28,7 @@ class Taker(BrokerConsumer):
     def deliver(self, entries: Sequence[QueueEntry]) -> None:
         self.got += [entry.message.parts()[1] for entry in entries]
 
-    def cancelled(self) -> None:
+    def notify_cancel(self) -> None:
         pass
 
 

@@ -280,7 +280,7 @@ def _settle(queue: BrokerQueue, taken: list[QueueEntry], mode: str) -> None:
         queue.requeue(taken)
     else:
         for entry in taken:
-            (queue.rejected if mode.startswith("reject") else queue.acked)(entry)
+            (queue.reject if mode.startswith("reject") else queue.ack)(entry)
 
 
 def message_row(
