@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,12 @@ from headgate.queues.database import connect
 from headgate.queues.engine import Publication, Statement
 from headgate.queues.postgres import claim as postgres_claim
 from headgate.queues.postgres.claim import left_out, reply_of
+from headgate.queues.postgres.connection import PostgresConnection
 from headgate.queues.queue import Queue
+from headgate.queues.sql import search
 from headgate.queues.sql.lease import ClaimRequest
 from headgate.queues.sql.search import Search
+from tests.patience import wait_until
 
 LIMIT = 10
 PATIENCE = 20
@@ -56,8 +60,8 @@ def test_a_large_message_is_left_out_of_the_reply_and_fetched(orders, column, va
     first, second = orders.publish(b"first"), orders.publish(b"second")
     run(orders, Statement(f"UPDATE message SET {column} = {value} WHERE id = $1", (first,)))
     operations = orders._engine.operations
-    search = Search(orders.info, operations.planner.plan(orders.info, None))
-    claim = operations.claimer.statement(search, ClaimRequest(LIMIT, 0, False))
+    found = Search(orders.info, operations.planner.plan(orders.info, None))
+    claim = operations.claimer.statement(found, ClaimRequest(LIMIT, 0, False))
     reply = reply_of(run(orders, claim))
     assert sorted(reply.ids) == [first, second]
     assert left_out(reply) == [first]
@@ -110,3 +114,32 @@ def test_a_claim_takes_no_member_of_a_group_whose_first_another_claim_takes_at_t
             elsewhere.rollback()
     assert ids_of(7) == [first]
     assert ids_of(7) == []
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("filter", ["other = 't'", "type LIKE 't%'", "type <> 'u'"])
+def test_a_claim_that_finds_enough_among_the_first_is_one_statement(orders, filter, monkeypatch):
+    many = [Message(b"%d" % at, headers={"type": "t", "other": "t"}) for at in range(4)]
+    orders.publish_many(many)
+    [first] = orders.claim(1, filter=filter)  # prepares the connection
+    asked = []
+    ask = PostgresConnection.ask
+    monkeypatch.setattr(
+        PostgresConnection, "ask", lambda self, query: asked.append(query.text) or ask(self, query)
+    )
+    found = orders.ack_and_claim([first], 2, filter=filter)
+    assert [one.message.payload for one in found] == [b"1", b"2"]
+    assert len(asked) == 1
+    assert [one.message.payload for one in orders.claim(2, filter=filter)] == [b"3"]
+
+
+@pytest.mark.postgres
+def test_a_claim_finds_what_is_due_or_not_among_the_first(orders, monkeypatch):
+    monkeypatch.setattr(search, "_LOOKED_AT", 2)
+    monkeypatch.setattr(search, "_LOOKED_AT_PER_CANDIDATE", 1)
+    orders.publish_many([Message(b"no")] * 5)
+    orders.publish(b"yes", headers={"other": "t"})
+    [held] = orders.claim(1, filter="other = 't'")
+    held.nack(timedelta(microseconds=1))
+    wait_until(lambda: bool(orders.claim(1, filter="other = 't'")))
+    assert orders.claim(1, filter="other = 't'") == []

@@ -34,7 +34,9 @@ from headgate.queues.sql.search import (
     ClaimPlan,
     Planner,
     Search,
+    first_candidates,
     keep,
+    looked_at,
     parts_of,
     skip_of,
 )
@@ -50,7 +52,8 @@ _JSON: Final = ("headers", "properties")
 _PRIORITY: Final = MESSAGE_COLUMNS.index("priority")
 _ID: Final = itemgetter(0)
 
-_Shape: TypeAlias = tuple[ClaimPlan, bool, int]  # the plan, whether ids are skipped, the reach
+# The plan, whether ids are skipped, the reach, how many are looked at before a scan.
+_Shape: TypeAlias = tuple[ClaimPlan, bool, int, int]
 
 
 class PostgresClaimer:
@@ -90,11 +93,14 @@ class PostgresClaimer:
         request = ClaimRequest(limit, lease_us, together)
         queue = self._catalog.last_known(queue)
         outcomes: list[Outcome] = []
+        has_looked, scans = False, False
         while True:
             if queue.kind != "queue":
                 yield from self._router.route()
-            search = Search(queue, self._planner.plan(queue, filter), skip_of(skip))
-            if search.scans:
+            plan = self._planner.plan(queue, filter)
+            search = Search(queue, plan, skip_of(skip), has_looked=has_looked)
+            looks = search.scans and not scans and self._scans.looks_first(search)
+            if search.scans and not looks:
                 known, queue = queue, (yield from self._catalog.find(queue.name))
                 if queue == known:
                     claimed, more = yield from self._scans.claim(search, request, acks)
@@ -102,7 +108,8 @@ class PostgresClaimer:
                 continue
             if filter is None and self._groups.is_time_to_look(queue):
                 yield from self._groups.set_aside(queue)
-            reply = reply_of((yield self.statement(search, request, acks)))
+            most = looked_at(limit) if looks else 0
+            reply = reply_of((yield self.statement(search, request, acks, most=most)))
             if acks:
                 outcomes = yield from self._outcomes(queue, acks, reply.acked)
                 acks = ()
@@ -111,6 +118,9 @@ class PostgresClaimer:
                 if current.id != queue.id:  # deleted and created again: there was nothing to claim
                     queue = current
                     continue
+            if looks and not reply.ids:
+                has_looked, scans = not reply.due and reply.candidates < limit, True
+                continue
             if not reply.ids:
                 reply = yield from self._retry(search, request, reply)
             claimed = yield from self._decode(queue, reply)
@@ -164,11 +174,13 @@ class PostgresClaimer:
         acks: Sequence[Receipt] = (),
         *,
         reach: int = 1,
+        most: int = 0,
         waits_for_due: bool = True,
     ) -> Statement:
         """The statement of a claim without a scan. If it waits for due deliveries, it takes nothing while some are due:
-        they must be promoted first."""
-        shape = (search.plan, bool(search.skip), reach)
+        they must be promoted first. With `most`, it looks only at that many of the first, and takes
+        nothing if too few of them match."""
+        shape = (search.plan, bool(search.skip), reach, most)
         known = self._texts.get(shape)
         if known is None:
             known = self._text(*shape)
@@ -181,7 +193,9 @@ class PostgresClaimer:
         first = (search.queue.id, limit, lease_us, now, ids, tokens, together, waits_for_due)
         return Statement(text, (*first, *skipped, *values))
 
-    def _text(self, plan: ClaimPlan, skips: bool, reach: int) -> tuple[str, list[SqlValue]]:
+    def _text(
+        self, plan: ClaimPlan, skips: bool, reach: int, most: int
+    ) -> tuple[str, list[SqlValue]]:
         """The text, and the values of its conditions, which are the last parameters."""
         free, first, skipping = self._dialect.text("group_is_free"), _FIRST_FREE, ""
         if skips:
@@ -193,7 +207,13 @@ class PostgresClaimer:
             for condition in plan.conditions
             for part in parts_of(self._dialect, condition, with_aside=skips)
         ]
-        if len(parts) == 1 and reach == 1:
+        if most:
+            [condition] = plan.conditions
+            where = self._dialect.shifted(condition.where, first - FIRST_GAP)
+            text = first_candidates(self._dialect, condition, where.text + skipping, most)
+            candidates = self._dialect.text("looked_candidates", first=text)
+            values = list(where.params)
+        elif len(parts) == 1 and reach == 1:
             where = self._dialect.shifted(parts[0].where, first - FIRST_GAP)
             candidates = self._dialect.text(
                 "locked_candidates", where=where.text + skipping, group_is_free=free

@@ -77,6 +77,15 @@ class ScanClaims:
                 break
         return claimed, outcomes
 
+    def looks_first(self, search: Search) -> bool:
+        """Whether the search begins with a look at the first READY deliveries."""
+        if self._candidates.looks_first(search):
+            return True
+        [condition, *others] = search.plan.conditions
+        ranged = condition.ranged
+        by_key = condition.scans and ranged is not None and ranged.keys is not None
+        return by_key and not others and not condition.residual and isinstance(search.skip, tuple)
+
     def _find(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         """The first candidates; none if the queue is paused."""
 
@@ -162,7 +171,7 @@ class ScanMemory:
         if not plan.keeps_scans or plan.filter is None:
             return (yield from self._candidates.find(search, limit))
         key = (queue.id, plan.filter)
-        if key not in self._records and isinstance(search.skip, tuple):
+        if self.looks_first(search) and not search.has_looked:
             candidates = yield from self._candidates.look(search, limit)
             if len(candidates) >= limit:
                 return candidates
@@ -174,6 +183,13 @@ class ScanMemory:
         if not candidates:
             self._records.pop(key, None)  # what matched is at work or gone
         return candidates
+
+    def looks_first(self, search: Search) -> bool:
+        """Whether the first READY deliveries are to be looked at before a scan: until one has shown how many match."""
+        queue, plan = search.queue, search.plan
+        if not isinstance(search.skip, tuple) or plan.filter is None:
+            return False
+        return plan.keeps_scans and (queue.id, plan.filter) not in self._records
 
     def record(self, queue: QueueInfo, filter: Filter) -> ScanRecord | None:
         """The record of the scans with this filter."""

@@ -119,6 +119,7 @@ class Search(NamedTuple):
         False  # whether it sees members of groups that were set aside, also without a filter
     )
     tried_groups: frozenset[str] = frozenset()  # whose first member could not be leased
+    has_looked: bool = False  # whether too few of the first READY deliveries match
 
     @property
     def scans(self) -> bool:
@@ -228,9 +229,9 @@ class Candidates:
         """The first candidates among the first READY deliveries, with a plan of one condition that scans."""
         [condition] = search.plan.conditions
         params: list[SqlValue] = [search.queue.id, limit, *condition.where.params]
-        most = str(max(_LOOKED_AT, limit * _LOOKED_AT_PER_CANDIDATE))
         skip = search.skip if isinstance(search.skip, tuple) else ()
-        text = _select(self._dialect, condition.where.text, params, skip, condition, most=most)
+        where = _skipping(self._dialect, condition.where.text, params, skip)
+        text = first_candidates(self._dialect, condition, where, looked_at(limit))
         rows = yield Statement(text, tuple(params))
         return [Candidate(*row) for row in rows]
 
@@ -330,7 +331,7 @@ class Candidates:
     ) -> Operation[list[Candidate] | None]:
         """The first deliveries in the range, sorted; None if its index does not help: the range is too wide."""
         if ranged.keys is not None:
-            looked = yield from self.look(search, limit)
+            looked = [] if search.has_looked else (yield from self.look(search, limit))
             if len(looked) >= limit:
                 return looked
             by_key = yield from self._find_by_key(search, condition, ranged, ranged.keys, limit)
@@ -456,14 +457,26 @@ def _select(
     skip: tuple[int, ...],
     condition: ClaimCondition,
     columns: str = "",
-    most: str | None = None,
 ) -> str:
-    where = _skipping(dialect, where, params, skip)
-    gaps = {"where": where, "join": join_of(dialect, condition), "columns": columns}
-    gaps["index"] = dialect.index_hint(condition)
-    if most is not None:
-        return dialect.text("first_candidates", most=most, **gaps)
-    return dialect.text("candidates", **gaps)
+    gaps = _gaps(dialect, condition, _skipping(dialect, where, params, skip))
+    return dialect.text("candidates", columns=columns, **gaps)
+
+
+def first_candidates(
+    dialect: QueueDialect, condition: ClaimCondition, where: str, most: int
+) -> str:
+    """The text that finds candidates among the first `most` READY deliveries."""
+    return dialect.text("first_candidates", most=str(most), **_gaps(dialect, condition, where))
+
+
+def looked_at(limit: int) -> int:
+    """How many READY deliveries a claim looks at before it scans."""
+    return max(_LOOKED_AT, limit * _LOOKED_AT_PER_CANDIDATE)
+
+
+def _gaps(dialect: QueueDialect, condition: ClaimCondition, where: str) -> dict[str, str]:
+    join, index = join_of(dialect, condition), dialect.index_hint(condition)
+    return {"where": where, "join": join, "index": index}
 
 
 def _skipping(dialect: QueueDialect, where: str, params: list[SqlValue], skip: Skip) -> str:

@@ -155,6 +155,23 @@ found AS MATERIALIZED (
     ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 )
 
+-- name: looked_candidates
+-- As merged_candidates, of what `first_candidates` finds among the first ready deliveries. Nothing is taken if that is less than
+-- the limit: then a scan finds more.
+found AS MATERIALIZED (
+    SELECT rank, message, grp FROM ({first}) f WHERE (SELECT open AND NOT due FROM queue_state)
+), heads AS MATERIALIZED (
+    SELECT message FROM found WHERE grp IS NULL
+    UNION ALL
+    SELECT message FROM (
+        SELECT DISTINCT ON (grp) message FROM found WHERE grp IS NOT NULL ORDER BY grp, rank, message) m
+), locked AS MATERIALIZED (
+    SELECT d.ctid AS row_id, d.message, d.rank, d.grp, d.doubt FROM delivery d
+    WHERE (SELECT count(*) FROM found) >= $2 AND d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM heads))
+        AND d.state = 0
+    ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
+)
+
 -- name: branch
 -- All branches with one text: a lookup in the index for each of their values.
 SELECT x.rank, x.message, x.grp FROM unnest({arrays}) AS v ({names}) CROSS JOIN LATERAL (
