@@ -222,12 +222,12 @@ class Channel:
                 internal=internal,
                 arguments=arguments,
             )
-        self._done(nowait, "exchange.declare-ok")
+        self._answer(nowait, "exchange.declare-ok")
 
     def on_exchange_delete(self, _: int, name: str, if_unused: bool, nowait: bool) -> None:
         self._permissions.check_deletion("exchange", name)
         self.vhost.delete_exchange(name, if_unused=if_unused)
-        self._done(nowait, "exchange.delete-ok")
+        self._answer(nowait, "exchange.delete-ok")
 
     def on_exchange_bind(
         self,
@@ -240,7 +240,7 @@ class Channel:
     ) -> None:
         self._permissions.check_binding("exchange", destination, source, key)
         self.vhost.bind(source, destination, key, arguments, to_exchange=True)
-        self._done(nowait, "exchange.bind-ok")
+        self._answer(nowait, "exchange.bind-ok")
 
     def on_exchange_unbind(
         self,
@@ -253,7 +253,7 @@ class Channel:
     ) -> None:
         self._permissions.check_binding("exchange", destination, source, key)
         self.vhost.unbind(source, destination, key, arguments, to_exchange=True)
-        self._done(nowait, "exchange.unbind-ok")
+        self._answer(nowait, "exchange.unbind-ok")
 
     # ---- queues
 
@@ -267,7 +267,7 @@ class Channel:
             self.send("queue.declare-ok", name, 0, 1)
             return
         if passive:
-            queue = self._queue(name)
+            queue = self._find_queue(name)
             queue.note_use()
         else:
             self._permissions.check_declaration(
@@ -282,7 +282,7 @@ class Channel:
                 connection=self.connection,
             )
         self._last_queue = queue.name
-        self._done(nowait, "queue.declare-ok", queue.name, len(queue), len(queue.consumers))
+        self._answer(nowait, "queue.declare-ok", queue.name, len(queue), len(queue.consumers))
 
     def on_queue_bind(
         self, _: int, name: str, exchange: str, key: str, nowait: bool, arguments: dict[str, Any]
@@ -292,9 +292,9 @@ class Channel:
             key = queue_name
         self._permissions.check_binding("queue", queue_name, exchange, key)
         if queue_name in self.vhost.queues:
-            self._queue(queue_name)  # which may be another connection's
+            self._find_queue(queue_name)  # which may be another connection's
         self.vhost.bind(exchange, queue_name, key, arguments)
-        self._done(nowait, "queue.bind-ok")
+        self._answer(nowait, "queue.bind-ok")
 
     def on_queue_unbind(
         self, _: int, name: str, exchange: str, key: str, arguments: dict[str, Any]
@@ -302,14 +302,14 @@ class Channel:
         name = self._queue_name(name)
         self._permissions.check_binding("queue", name, exchange, key)
         if name in self.vhost.queues:
-            self._queue(name)
+            self._find_queue(name)
         self.vhost.unbind(exchange, name, key, arguments)
         self.send("queue.unbind-ok")
 
     def on_queue_purge(self, _: int, name: str, nowait: bool) -> None:
         self._permissions.check("read", "queue", self._queue_name(name))
-        count = self._queue(name).purge()
-        self._done(nowait, "queue.purge-ok", count)
+        count = self._find_queue(name).purge()
+        self._answer(nowait, "queue.purge-ok", count)
 
     def on_queue_delete(
         self, _: int, name: str, if_unused: bool, if_empty: bool, nowait: bool
@@ -317,9 +317,9 @@ class Channel:
         count = 0
         self._permissions.check_deletion("queue", self._queue_name(name))
         if self._queue_name(name) in self.vhost.queues:
-            queue = self._queue(name)
+            queue = self._find_queue(name)
             count = self.vhost.delete_queue(queue, if_unused=if_unused, if_empty=if_empty)
-        self._done(nowait, "queue.delete-ok", count)
+        self._answer(nowait, "queue.delete-ok", count)
 
     # ---- consuming
 
@@ -345,13 +345,13 @@ class Channel:
             self._consume_replies(tag, no_ack)
         else:
             self._permissions.check("read", "queue", self._queue_name(name))
-            queue = self._queue(name)
+            queue = self._find_queue(name)
             consumer = ChannelConsumer(
                 self, tag, queue, no_ack=no_ack, exclusive=exclusive, arguments=arguments
             )
             queue.add_consumer(consumer)
             self.consumers[tag] = consumer
-        self._done(nowait, "basic.consume-ok", tag)
+        self._answer(nowait, "basic.consume-ok", tag)
 
     def _consume_replies(self, tag: str, no_ack: bool) -> None:
         if not no_ack:
@@ -362,7 +362,7 @@ class Channel:
         self.vhost.replies[self._replies.name] = self._replies
 
     def on_basic_cancel(self, tag: str, nowait: bool) -> None:
-        self._done(nowait, "basic.cancel-ok", tag)
+        self._answer(nowait, "basic.cancel-ok", tag)
         consumer = self.consumers.pop(tag, None)
         if consumer is not None:
             consumer.queue.remove_consumer(consumer)
@@ -372,7 +372,7 @@ class Channel:
 
     def on_basic_get(self, _: int, name: str, no_ack: bool) -> None:
         self._permissions.check("read", "queue", self._queue_name(name))
-        queue = self._queue(name)
+        queue = self._find_queue(name)
         entry = queue.get()
         if entry is None:
             self.traffic.get_empty += 1
@@ -477,10 +477,10 @@ class Channel:
             raise _NoQueue()
         return self._last_queue
 
-    def _queue(self, name: str) -> BrokerQueue:
+    def _find_queue(self, name: str) -> BrokerQueue:
         return self.vhost.find_queue(self._queue_name(name), self.connection)
 
-    def _done(self, nowait: bool, name: str, *values: Any) -> None:
+    def _answer(self, nowait: bool, name: str, *values: Any) -> None:
         if not nowait:
             self.send(name, *values)
 

@@ -303,9 +303,9 @@ class AccessControl:
         hashed = known or _UNKNOWN
         is_right = await self._in_thread(lambda: hashed.verify(password))
         if known is None or not is_right:
-            self.throttle.failed(address, name)
+            self.throttle.note_failure(address, name)
             raise LoginRefused(f"user '{name}' - invalid credentials")
-        self.throttle.succeeded(address, name)
+        self.throttle.forget_failures(address, name)
         if not known.is_current:
             known = await self._renew(name, password, known)
         self._verified[self._ticket(name, password)] = known

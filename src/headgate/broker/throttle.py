@@ -40,13 +40,15 @@ class LoginThrottle:
             self._failures.get(key, (0, 0.0))[1] <= now for key in ((network, user), (network, ""))
         )
 
-    def failed(self, address: str, user: str) -> None:
+    def note_failure(self, address: str, user: str) -> None:
+        """Count a wrong password, for the user at this address and for the address."""
         network = network_of(address)
         if user:
             self._count((network, user), FREE_TRIES)
         self._count((network, ""), FREE_TRIES_OF_ADDRESS)
 
-    def succeeded(self, address: str, user: str) -> None:
+    def forget_failures(self, address: str, user: str) -> None:
+        """Begin anew for a user who logged in."""
         self._failures.pop((network_of(address), user), None)
 
     def _count(self, key: tuple[str, str], free: int) -> None:

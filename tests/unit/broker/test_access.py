@@ -194,30 +194,30 @@ def test_those_who_guess_are_slowed_down_and_those_who_know_are_not() -> None:
     throttle = LoginThrottle(lambda: now[0])
     for _ in range(10):
         assert throttle.allows("a", "ann")
-        throttle.failed("a", "ann")
+        throttle.note_failure("a", "ann")
     assert not throttle.allows("a", "ann")
     assert throttle.allows("a", "bob")
     assert throttle.allows("b", "ann")
     now[0] += 1.5
     assert throttle.allows("a", "ann")
-    throttle.failed("a", "ann")
+    throttle.note_failure("a", "ann")
     now[0] += 1.5
     assert not throttle.allows("a", "ann")
     now[0] += 100
-    throttle.succeeded("a", "ann")
+    throttle.forget_failures("a", "ann")
     assert throttle.allows("a", "ann")
     for number in range(50):
-        throttle.failed("c", f"user {number}")
+        throttle.note_failure("c", f"user {number}")
     assert not throttle.allows("c", "another")
     for number in range(30_000):
-        throttle.failed(f"address {number}", "ann")
+        throttle.note_failure(f"address {number}", "ann")
     assert len(throttle._failures) <= 10_000
 
 
 def test_a_known_password_is_let_in_while_others_guess(broker: Broker) -> None:
     log_in(broker, "guest", "guest")
     for _ in range(10):
-        broker.access.throttle.failed(HERE, "guest")
+        broker.access.throttle.note_failure(HERE, "guest")
     with pytest.raises(LoginRefused, match="too many failed logins"):
         log_in(broker, "guest", "wrong")
     assert log_in(broker, "guest", "guest").name == "guest"
@@ -250,7 +250,7 @@ def test_logins_at_the_same_time_cost_what_they_would_one_by_one(
 def test_all_addresses_of_an_ipv6_network_count_as_one():
     throttle = LoginThrottle(lambda: 0.0)
     for number in range(10):
-        throttle.failed(f"2001:db8::{number:x}", "ann")
+        throttle.note_failure(f"2001:db8::{number:x}", "ann")
     assert not throttle.allows("2001:db8::ffff:1", "ann")
     assert throttle.allows("2001:db8:0:1::1", "ann")
     assert network_of("::ffff:10.0.0.1") == "::ffff:10.0.0.1"
