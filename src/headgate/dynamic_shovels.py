@@ -111,10 +111,13 @@ class DynamicShovels:
             try:
                 await shovel.run()
                 break
-            except HeadgateError as problem:
+            except Exception as problem:
                 shovel.state = f"failed: {problem}"
                 delay = parameter.value.get("reconnect-delay", RECONNECT_S)
-                log.error("shovel %s: %s; trying again in %g s", parameter.name, problem, delay)
+                facts = {"shovel": parameter.name, "vhost": parameter.vhost, "why": str(problem)}
+                log.error("a shovel failed", extra={**facts, "trying_again_in_s": delay or None})
+                if not delay:  # which in RabbitMQ means never
+                    return
                 await asyncio.sleep(delay)
         log.info("shovel %s is done: %d messages moved", parameter.name, shovel.moved)
         self._running.pop((parameter.vhost, parameter.name), None)

@@ -47,8 +47,9 @@ class ShovelOptions:
     declares: bool = False  # queues that are missing, as durable ones
 
     def __post_init__(self) -> None:
-        parse_address(self.source)
-        parse_address(self.destination)
+        is_one_place = parse_address(self.source)[1:] == parse_address(self.destination)[1:]
+        if is_one_place and self.queue is not None and self.to_queue == self.queue:
+            raise HeadgateError(f"a shovel from queue '{self.queue}' to itself would never end")
         if (self.queue is None) == (self.exchange is None):
             raise HeadgateError("a shovel takes from a queue or from an exchange: name one of them")
         if self.to_queue is not None and self.to_exchange is not None:

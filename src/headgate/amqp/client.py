@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import struct
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -37,6 +39,8 @@ PORTS: Final = {"amqp": 5672, "amqps": 5671}
 TIMEOUT_S: Final = 15.0
 HEARTBEAT_S: Final = 30
 HEADER_BYTES: Final = 12  # of a content header, in front of the properties
+MAX_FRAME: Final = 131_072  # bytes; also for a peer that would send larger ones
+MAX_BODY: Final = 1 << 29  # bytes of a message, as RabbitMQ
 PRODUCT: Final = {
     "product": "Headgate",
     "capabilities": {
@@ -89,15 +93,16 @@ class Delivered(NamedTuple):
 
 def parse_address(url: str) -> BrokerAddress:
     """The address in a URL; guest, the vhost / and the port of the scheme are what it need not say."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        port = -1
-    if parts.scheme not in PORTS or not parts.hostname or port == -1:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in PORTS or not parts.hostname:
+        scheme = url.partition("://")[0] if "://" in url else "nothing"
         raise HeadgateError(
             "a broker's address is amqp://user:password@host:port/vhost, or amqps://… with TLS; "
-            f"this one begins with {parts.scheme or 'nothing'}://"
+            f"this one begins with {scheme}://"
         )
     return BrokerAddress(
         parts.scheme == "amqps",
@@ -121,7 +126,8 @@ class AmqpClient:
         self.address = address
         self.server_properties: dict[str, Any] = {}
         self._reader, self._writer = reader, writer
-        self._frame_max = 4096
+        self._frame_max = MAX_FRAME
+        self._heard_at = time.monotonic()
         self._replies: deque[tuple[str, asyncio.Future[list[Any]]]] = deque()
         self._pending: dict[int, _Pending] = {}  # in the order of their numbers
         self._published = 0
@@ -151,7 +157,7 @@ class AmqpClient:
                 except BaseException:
                     client._writer.close()
                     raise
-        except (OSError, asyncio.IncompleteReadError) as problem:
+        except (OSError, asyncio.IncompleteReadError, UnicodeError) as problem:
             raise BrokerUnreachable(str(address), str(problem)) from problem
         return client
 
@@ -162,8 +168,8 @@ class AmqpClient:
         response = f"\0{address.user}\0{address.password}".encode()
         self._send(0, "connection.start-ok", PRODUCT, "PLAIN", response, "en_US")
         channel_max, frame_max, _ = await self._expect("connection.tune")
-        self._send(0, "connection.tune-ok", channel_max, frame_max, HEARTBEAT_S)
-        self._frame_max = frame_max or 131_072
+        self._frame_max = min(frame_max or MAX_FRAME, MAX_FRAME)
+        self._send(0, "connection.tune-ok", channel_max, self._frame_max, HEARTBEAT_S)
         self._send(0, "connection.open", address.vhost, "", False)
         await self._expect("connection.open-ok")
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
@@ -253,15 +259,23 @@ class AmqpClient:
             raise self._problem
 
     async def _beat(self) -> None:
-        while True:
+        """Let the peer hear of this side, and give up a peer of which nothing is heard: its machine may be gone."""
+        while self._problem is None:
             await asyncio.sleep(HEARTBEAT_S / 2)
             self._writer.write(HEARTBEAT)
+            silence = time.monotonic() - self._heard_at
+            if silence > 2 * HEARTBEAT_S:
+                self._fail(BrokerUnreachable(str(self.address), f"silent for {silence:.0f} s"))
+                self._writer.transport.abort()
 
     # ---- receiving
 
     async def _frame(self) -> tuple[int, bytes]:
         kind, _, size = FRAME.unpack(await self._reader.readexactly(FRAME.size))
+        if size > self._frame_max:
+            raise PeerClosed(501, f"the peer sent a frame of {size} bytes")
         payload = await self._reader.readexactly(size + 1)
+        self._heard_at = time.monotonic()
         return kind, payload[:-1]
 
     async def _expect(self, name: str) -> list[Any]:
@@ -269,12 +283,11 @@ class AmqpClient:
         kind, payload = await self._frame()
         while kind == FRAME_HEARTBEAT:
             kind, payload = await self._frame()
-        method = BY_KEY[payload[:4]]
-        values = decode_arguments(method.arguments, payload[4:])
-        if method.name == "connection.close":
+        sent, values = _read_method(payload)
+        if sent == "connection.close":
             raise PeerClosed(values[0], values[1])
-        if method.name != name:
-            raise PeerClosed(503, f"the peer sent {method.name} instead of {name}")
+        if sent != name:
+            raise PeerClosed(503, f"the peer sent {sent} instead of {name}")
         return values
 
     async def _read(self) -> None:
@@ -282,12 +295,13 @@ class AmqpClient:
             while True:
                 kind, payload = await self._frame()
                 if kind == FRAME_METHOD:
-                    method = BY_KEY[payload[:4]]
-                    self._on_method(method.name, decode_arguments(method.arguments, payload[4:]))
+                    self._on_method(*_read_method(payload))
                 elif kind == FRAME_HEADER:
                     self._properties = payload[HEADER_BYTES:]
                     self._body = bytearray()
                     self._missing = int.from_bytes(payload[4:12], "big")
+                    if self._missing > MAX_BODY:
+                        raise PeerClosed(501, f"the peer sent a message of {self._missing} bytes")
                     self._on_content()
                 elif kind == FRAME_BODY:
                     self._body += payload
@@ -365,3 +379,12 @@ class AmqpClient:
                 future.set_exception(problem)
                 future.exception()  # it is no fault of the program if nothing waits for it
         self._deliveries.put_nowait(None)
+
+
+def _read_method(payload: bytes) -> tuple[str, list[Any]]:
+    """The name and the arguments of a method that a peer sent."""
+    try:
+        method = BY_KEY[payload[:4]]
+        return method.name, decode_arguments(method.arguments, payload[4:])
+    except (KeyError, ValueError, IndexError, struct.error) as problem:
+        raise PeerClosed(501, f"the peer sent what is no method of AMQP: {problem}") from problem

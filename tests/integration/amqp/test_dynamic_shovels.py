@@ -103,6 +103,16 @@ def test_a_shovel_goes_on_after_a_restart_and_ends_with_its_parameter(tmp_path: 
             },
             "src-prefetch-count cannot be 0",
         ),
+        ({"src-uri": "amqp://[::1", "dest-uri": "amqp://h", "src-queue": "q"}, "address is amqp"),
+        (
+            {
+                "src-uri": "amqp://a:b@h",
+                "dest-uri": "amqp://a:b@h:5672/%2F",
+                "src-queue": "q",
+                "dest-queue": "q",
+            },
+            "to itself would never end",
+        ),
     ],
 )
 def test_a_parameter_of_which_no_shovel_can_be_made_is_refused(value: Any, said: str) -> None:
@@ -110,5 +120,41 @@ def test_a_parameter_of_which_no_shovel_can_be_made_is_refused(value: Any, said:
         async with serving() as (server, _):
             with pytest.raises(PreconditionFailed, match=said):
                 server.broker.parameters.set("/", "shovel", "bad", value)
+
+    asyncio.run(go())
+
+
+def test_a_shovel_outlives_its_source_queue_and_its_virtual_host_ends_it() -> None:
+    async def go() -> None:
+        async with serving() as (old, old_url), serving() as (new, new_url):
+            new.broker.add_vhost("v")
+            value = {"src-uri": old_url, "src-queue": "orders", "dest-uri": new_url}
+            settings = {**value, "dest-queue": "moved", "reconnect-delay": 0.01}
+            new.broker.parameters.set("v", "shovel", "s", settings)
+            queues = old.broker.vhosts["/"].queues
+            await until(lambda: "orders" in queues and len(queues["orders"].consumers) == 1)
+            first = queues["orders"]
+            old.broker.vhosts["/"].delete_queue(first)
+            await until(lambda: queues.get("orders", first) is not first)  # declared again
+            await publish(old_url, "orders", 3)
+            await until(lambda: len(new.broker.vhosts["/"].queues["moved"]) == 3)
+            new.broker.delete_vhost("v")
+            await until(lambda: not new.shovels.states())
+            await until(lambda: not queues["orders"].consumers)
+
+    asyncio.run(go())
+
+
+def test_a_shovel_that_fails_in_any_way_says_so() -> None:
+    async def go() -> None:
+        async with serving() as (server, url):
+            value = {"src-uri": f"amqp://{'x' * 70}/", "src-queue": "q", "dest-uri": url, "dest-queue": "m"}  # fmt: skip
+            server.broker.parameters.set("/", "shovel", "s", value)
+            await until(lambda: "cannot be reached" in server.shovels.states()[0].state)
+            refused = {**value, "src-uri": url.replace("guest@", "wrong@"), "reconnect-delay": 0}
+            server.broker.parameters.set("/", "shovel", "s", refused)
+            await until(lambda: server.shovels.states()[0].state.startswith("failed"))
+            assert "wrong" not in str(server.shovels.states()[0].to_json())
+            assert server.shovels.states()[0].to_json()["state"] == "terminated"
 
     asyncio.run(go())
