@@ -8,8 +8,9 @@ a commit is done runs in a turn of its own.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import islice
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -21,7 +22,7 @@ from headgate.broker.lane import AHEAD, LaneCommit, QueueLane
 from headgate.broker.message import BrokerMessage
 from headgate.broker.parameters import Parameters
 from headgate.broker.policies import Policies
-from headgate.broker.refusals import NotFound
+from headgate.broker.refusals import NotFound, PreconditionFailed
 from headgate.broker.restart import restore
 from headgate.broker.sessions import Sessions
 from headgate.broker.statistics import Statistics
@@ -40,6 +41,7 @@ DEFAULT_VHOST: Final = "/"
 SLICE_S: Final = 0.004  # of a turn, in which filters examine messages
 BOUND: Final = 20_000  # entries of a lane that stay in memory
 BOUND_BYTES: Final = 64 << 20  # of the bodies of a queue that stay in memory
+STEPS: Final = 400  # of long work that are taken in one turn
 BACKLOG_BYTES: Final = 64 << 20  # that may wait for a commit, before publishers are stopped
 
 
@@ -94,6 +96,7 @@ class Broker:
             set()
         )  # lanes with rows or deliveries that no commit has seen
         self.vhosts: dict[str, VirtualHost] = {}
+        self._leaving: set[str] = set()  # virtual hosts whose contents are being deleted
         self._call_later = call_later
         self.now = now_ms or (lambda: now_us() // 1000)
         self._next_lane = 1
@@ -144,6 +147,8 @@ class Broker:
     def add_vhost(self, name: str, settings: VhostSettings | None = None) -> VirtualHost:
         """Add a virtual host; one that is there gets these settings, if any are given."""
         check_name("vhost", name)
+        if name in self._leaving:
+            raise PreconditionFailed(f"vhost '{name}' is still being deleted: try again")
         vhost = self.vhosts.get(name)
         if vhost is None:
             vhost = self.vhosts[name] = VirtualHost(self, name)
@@ -155,13 +160,20 @@ class Broker:
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host and all that is in it; its connections are closed."""
+        for _ in self.delete_vhost_stepwise(name):
+            pass
+
+    def delete_vhost_stepwise(self, name: str) -> Iterator[None]:
+        """Delete a virtual host in steps. It is gone for clients after the first, and from the store after the last."""
         vhost = self.find_vhost(name)
         self.sessions.close_vhost(name, f"vhost '{name}' is deleted")
-        vhost.clear()
+        del self.vhosts[name]
+        self._leaving.add(name)
+        yield from vhost.delete_contents()
         for table in (self.access, self.parameters, self.policies, self.operator_policies):
             table.forget_vhost(name)
         self._vhost_settings.remove(name)
-        del self.vhosts[name]
+        self._leaving.discard(name)
         self.flush()
 
     # ---- turns
@@ -226,6 +238,13 @@ class Broker:
             self.flush()
 
         self._call_later(max(0, when_ms - self.now()) / 1000, run)
+
+    def take_steps(self, steps: Iterator[object], then: Callable[[], None] | None = None) -> None:
+        """Take the first steps of long work now, the others in later turns; everything else goes on between them."""
+        if sum(1 for _ in islice(steps, STEPS)) == STEPS:
+            self.call_at(0, lambda: self.take_steps(steps, then))
+        elif then is not None:
+            then()
 
     def call_after(self, seconds: float, call: Callable[[], None]) -> None:
         """Call a function that changes nothing after some seconds."""

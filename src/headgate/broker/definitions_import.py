@@ -40,22 +40,46 @@ class DefinitionsImport:
     def __init__(self, broker: Broker, document: Any, vhost: str | None = None) -> None:
         if vhost is not None:
             broker.find_vhost(vhost)
-        self._broker = broker
-        self._entries = list(_list_entries(document, vhost))
-        for entry in self._entries:
-            _check_types(entry)
-        self._trial = _make_trial(broker, self._entries)
+        self._broker, self._document, self._vhost = broker, document, vhost
+        self._entries: list[DefinitionEntry] = []
 
     def check(self) -> None:
         """Refuse a document of which an entry cannot be used, hash its passwords; the broker is not changed."""
-        self._entries = [_hash_password_of(entry) for entry in self._entries]
+        entries = list(_list_entries(self._document, self._vhost))
+        for entry in entries:
+            _check_types(entry)
+        self._entries = [_hash_password_of(entry) for entry in entries]
+        trial, readers = _make_trial(self._broker, entries), _READERS | {"queues": self._try_queue}
         for entry in self._entries:
-            _declare(self._trial(), entry, _READERS | {"queues": self._try_queue})
+            _declare(trial, entry, readers)
+        self._check_limits(trial)
+
+    def _check_limits(self, trial: Broker) -> None:
+        """Refuse a document with more queues than a virtual host may have, with those that it has."""
+        names: dict[str, set[str]] = {}
+        for entry in self._entries:
+            if entry.part == "queues":
+                names.setdefault(entry.table["vhost"], set()).add(entry.table["name"])
+        for name, new in names.items():
+            vhost = self._broker.vhosts.get(name)
+            old = set() if vhost is None else set(vhost.queues)
+            tables = (trial.parameters, self._broker.parameters)
+            limits = [table.vhost_limits(name).get("max-queues") for table in tables]
+            limit = next((limit for limit in limits if limit is not None), -1)
+            if -1 < limit < len(new | old) and new - old:
+                raise PreconditionFailed(
+                    f"queues: vhost '{name}' has {len(old)}, the document adds {len(new - old)}, "
+                    f"and the limit max-queues is {limit}; nothing was imported"
+                )
 
     def steps(self) -> Iterator[None]:
         """Declare one entry after another; the caller may stop for a while after each."""
-        for entry in self._entries:
-            _declare(self._broker, entry, _READERS)
+        for done, entry in enumerate(self._entries):
+            try:
+                _declare(self._broker, entry, _READERS)
+            except PreconditionFailed as problem:  # something has changed since the check
+                text = f"{problem}; the {done} entries before it were imported"
+                raise PreconditionFailed(text) from problem
             yield
 
     def _try_queue(self, trial: Broker, table: _Entry) -> None:
@@ -96,10 +120,11 @@ def _list_entries(document: Any, vhost: str | None) -> Iterator[DefinitionEntry]
             yield DefinitionEntry(part, number, table)
 
 
-def _make_trial(broker: Broker, entries: list[DefinitionEntry]) -> Callable[[], Broker]:
-    """A function for a broker in memory with what entries may refer to, in which they are declared for trial."""
+def _make_trial(broker: Broker, entries: list[DefinitionEntry]) -> Broker:
+    """A broker in memory with what entries may refer to, in which they are declared for trial."""
+    # In another thread than the broker's: dictionaries are copied before one iterates.
     users, checks = list(broker.access.users.values()), dict(broker.parameters.checks)
-    settings = {name: vhost.settings for name, vhost in broker.vhosts.items()}
+    settings = {name: vhost.settings for name, vhost in dict(broker.vhosts).items()}
     ends = {
         (str(entry.table["vhost"]), str(entry.table.get(key)))
         for entry in entries
@@ -113,33 +138,23 @@ def _make_trial(broker: Broker, entries: list[DefinitionEntry]) -> Callable[[], 
         for vhost, name in known
         if (found := vhost.topology.exchange(name)) is not None
     ]
-    made: list[Broker] = []
-
-    def find() -> Broker:
-        if made:
-            return made[0]
-        trial = type(broker)(InMemoryStore(lambda call: call()), broker.codec, lambda *_: None)
-        made.append(trial)
-        for name in trial.vhosts.keys() - settings:
-            trial.delete_vhost(name)
-        for name, given in settings.items():
-            trial.add_vhost(name, given)
-        for name in trial.access.users.keys() - {user.name for user in users}:
-            trial.access.delete_user(name)
-        for user in users:
-            trial.access.put_user(user)
-        trial.parameters.checks.update(checks)
-        for vhost, name in queues:
-            trial.vhosts[vhost].declare_queue(name, arguments={"x-queue-type": "classic"})
-        for vhost, exchange in exchanges:
-            if trial.vhosts[vhost].topology.exchange(exchange.name) is None:
-                arguments = dict(declaration_arguments(exchange).get("arguments", {}))
-                trial.vhosts[vhost].declare_exchange(
-                    exchange.name, exchange.type, arguments=arguments
-                )
-        return trial
-
-    return find
+    trial = type(broker)(InMemoryStore(lambda call: call()), broker.codec, lambda *_: None)
+    for name in trial.vhosts.keys() - settings:
+        trial.delete_vhost(name)
+    for name, given in settings.items():
+        trial.add_vhost(name, given)
+    for name in trial.access.users.keys() - {user.name for user in users}:
+        trial.access.delete_user(name)
+    for user in users:
+        trial.access.put_user(user)
+    trial.parameters.checks.update(checks)
+    for vhost, name in queues:
+        trial.vhosts[vhost].declare_queue(name, arguments={"x-queue-type": "classic"})
+    for vhost, exchange in exchanges:
+        if trial.vhosts[vhost].topology.exchange(exchange.name) is None:
+            arguments = dict(declaration_arguments(exchange).get("arguments", {}))
+            trial.vhosts[vhost].declare_exchange(exchange.name, exchange.type, arguments=arguments)
+    return trial
 
 
 def _hash_password_of(entry: DefinitionEntry) -> DefinitionEntry:

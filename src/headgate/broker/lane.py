@@ -344,12 +344,12 @@ class QueueLane:
             (self.returned if held is None else held).remove(entry)
             heapify(self.returned)
 
-    def clear(self) -> None:
-        """Forget all entries, and delete them from the store; those that were taken stay there."""
+    def clear(self) -> list[QueueEntry]:
+        """Forget all entries, and delete them from the store; those that were taken stay there. Return what was in memory."""
         entries = [*self.head, *self.returned, *self.tail]
         if self.gap:
             self._delete_gap()
-        for entry in entries:
+        for entry in entries if self.number or self.interest is not None else ():
             if entry.place == HOLE:
                 entry.place = LEFT
             else:
@@ -361,6 +361,7 @@ class QueueLane:
         self.gap = self.holes = 0
         if self.interest is not None:
             self.interest.clear()
+        return entries
 
     def _delete_gap(self) -> None:
         first = self.gap_after + 1
@@ -414,6 +415,13 @@ class QueueLane:
                         self.interest.read_entry(entry)
         if not self.head and self.tail:
             self.head, self.tail = self.tail, self.head
+
+
+def free_entries(entries: list[QueueEntry]) -> Iterator[None]:
+    """Let go of entries, some in each step: to free a million takes a while."""
+    while entries:
+        del entries[-50:]
+        yield
 
 
 def _behind(entries: deque[QueueEntry], position: int) -> list[QueueEntry]:

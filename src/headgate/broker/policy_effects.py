@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headgate.broker.declarations import ALTERNATE
@@ -10,6 +10,7 @@ from headgate.broker.policies import Policy, effective_policy
 from headgate.routing import Exchange
 
 if TYPE_CHECKING:
+    from headgate.broker.contract import BrokerQueue
     from headgate.broker.vhost import VirtualHost
 
 
@@ -26,14 +27,24 @@ class PolicyEffects:
         for exchange in vhost.topology.exchanges.values():
             if any(policy.matches("exchange", exchange.name) for policy in changed):
                 self.apply_to_exchange(exchange)
-        for queue in list(vhost.queues.values()):
-            kind = queue.definition.type
-            if not any(policy.matches(kind, queue.name) for policy in changed):
-                continue
-            definition = vhost.define(queue.name, queue.arguments)
-            if definition != queue.definition:
-                queue.redefine(definition)
-                vhost.broker.dirty.add(queue)
+        vhost.broker.take_steps(self._apply_to_queues(list(vhost.queues.values()), changed))
+
+    def _apply_to_queues(
+        self, queues: Sequence[BrokerQueue], changed: Sequence[Policy]
+    ) -> Iterator[None]:
+        for queue in queues:
+            self._apply_to_queue(queue, changed)
+            yield
+
+    def _apply_to_queue(self, queue: BrokerQueue, changed: Sequence[Policy]) -> None:
+        """Let a queue do what policies say now, which may be more than said at the change."""
+        vhost, kind = self._vhost, queue.definition.type
+        if queue.is_deleted or not any(policy.matches(kind, queue.name) for policy in changed):
+            return
+        definition = vhost.define(queue.name, queue.arguments)
+        if definition != queue.definition:
+            queue.redefine(definition)
+            vhost.broker.dirty.add(queue)
 
     def apply_to_exchange(self, exchange: Exchange) -> None:
         """Let an exchange pass on what it cannot route to where it, or else a policy, says."""

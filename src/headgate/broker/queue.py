@@ -9,7 +9,7 @@ from headgate.broker.browsers import QueueBrowsers
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.contract import BrokerQueue
 from headgate.broker.filtering import QueueFiltering
-from headgate.broker.lane import QueueLane
+from headgate.broker.lane import QueueLane, free_entries
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.queue_definition import QueueDefinition
 from headgate.broker.queue_expiry import UnusedWatch
@@ -213,7 +213,7 @@ class ClassicQueue(BrokerQueue):
         """Delete all ready entries; return how many there were."""
         count = len(self)
         for lane in self._lanes.values():
-            lane.clear()
+            self._broker.take_steps(free_entries(lane.clear()))
         self.ready_bytes = 0
         self._broker.dirty.add(self)
         return count
@@ -229,7 +229,7 @@ class ClassicQueue(BrokerQueue):
         self.consumers.clear()
         self._levels.clear()
         for lane in self._lanes.values():
-            lane.clear()
+            self._broker.take_steps(free_entries(lane.clear()))
             if lane.number:  # also what was delivered and not acknowledged
                 self._store.clear(lane.number)
         return count
@@ -245,14 +245,13 @@ class ClassicQueue(BrokerQueue):
             self._browsers.add(consumer)
             return
         if self.consumers and (consumer.exclusive or any(c.exclusive for c in self.consumers)):
-            raise AccessRefused(
-                f"queue '{self.name}' in vhost '{self.vhost.name}' in exclusive use"
-            )
+            where = f"queue '{self.name}' in vhost '{self.vhost.name}'"
+            raise AccessRefused(f"{where} in exclusive use")
         self._filtering.add(consumer)
         self.consumers.append(consumer)
         if self.definition.single_active:  # the active one stays, and the others wait by priority
             self.consumers[1:] = sorted(self.consumers[1:], key=lambda c: -c.priority)
-        self._sort_consumers()
+        self._add_to_level(consumer)
         self.note_use()
         self._broker.dirty.add(self)
 
@@ -263,17 +262,17 @@ class ClassicQueue(BrokerQueue):
             return
         self.consumers.remove(consumer)
         self._filtering.remove(consumer)
-        self._sort_consumers()
+        next(level for level in self._levels if consumer in level).remove(consumer)
+        self._levels = [level for level in self._levels if level]
         self.note_use()
         if self.auto_delete and not self.consumers:
             self.vhost.delete_queue(self)
         else:
             self._broker.dirty.add(self)
 
-    def _sort_consumers(self) -> None:
-        levels: dict[int, list[BrokerConsumer]] = {}
-        for consumer in self.consumers:
-            levels.setdefault(consumer.priority, []).append(consumer)
+    def _add_to_level(self, consumer: BrokerConsumer) -> None:
+        levels = {level[0].priority: level for level in self._levels}
+        levels.setdefault(consumer.priority, []).append(consumer)
         self._levels = [levels[priority] for priority in sorted(levels, reverse=True)]
 
     def note_use(self) -> None:

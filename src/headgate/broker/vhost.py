@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from headgate.broker.contract import BrokerQueue
@@ -212,8 +212,8 @@ class VirtualHost:
 
     def release(self, connection: object) -> None:
         """Delete the queues that belong to a connection, which is gone."""
-        for queue in list(self._exclusive.pop(connection, ())):
-            self.delete_queue(queue)
+        queues = list(self._exclusive.pop(connection, ()))
+        self.broker.take_steps(self.delete_queue(queue) for queue in queues)
 
     def delete_queue(
         self, queue: BrokerQueue, *, if_unused: bool = False, if_empty: bool = False
@@ -240,15 +240,18 @@ class VirtualHost:
         policy = effective_policy(self.broker, self.name, kind, name) if is_known else None
         return define_queue(name, self.name, arguments, policy=policy, **given)
 
-    def clear(self) -> None:
-        """Delete all queues, exchanges and bindings."""
+    def delete_contents(self) -> Iterator[None]:
+        """Delete all bindings, queues and exchanges, one in each step."""
+        for binding in self.topology.bindings():
+            self.topology.delete_binding(binding)
+            yield
         for queue in list(self.queues.values()):
             self.delete_queue(queue)
+            yield
         for name in list(self.topology.exchanges):
             if name != DEFAULT and not name.startswith(RESERVED):
                 self.topology.delete_exchange(name)
-        for binding in list(self.topology.bindings()):
-            self.topology.delete_binding(binding)
+                yield
 
     # ---- bindings
 

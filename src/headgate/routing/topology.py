@@ -412,12 +412,10 @@ class Topology:
             self._public[index.exchange.name] = index
 
     def _delete_exchange(self, name: str) -> bool:
-        index = self._indexes.get(name)
-        if index is None:
+        if (index := self._indexes.pop(name, None)) is None:
             return False
         for binding in list(index.bindings):
-            self._remove_binding(binding)
-        del self._indexes[name]
+            self._forget_binding(binding)
         self._public.pop(name, None)
         if self.on_removal:
             self.on_removal(index.exchange)
@@ -466,10 +464,13 @@ class Topology:
         index = self._indexes.get(binding.source)
         if index is None or not index.unbind(binding):
             return False
+        self._forget_binding(binding)
+        return True
+
+    def _forget_binding(self, binding: Binding) -> None:
         remove_incoming(self._targets(binding), binding)
         if self.on_removal is not None:
             self.on_removal(binding)
-        return True
 
     def _delete_bindings(self, incoming: Incoming) -> None:
         """Delete the bindings to a queue or an exchange that was deleted."""

@@ -107,7 +107,7 @@ def connect(broker: Broker, user: str) -> pika.BlockingConnection:
 def set_up(broker: Broker) -> None:
     def declare() -> None:
         vhost = broker.broker.vhosts["/"]
-        vhost.clear()
+        list(vhost.delete_contents())
         for name in ("q", "gone", "full"):
             vhost.declare_queue(name)
         for name in ("x", "ae", "gone"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -96,9 +97,11 @@ def put_vhost(call: Call) -> Response:
 
 
 @api.delete("/api/vhosts/{vhost}", needs="administrator")
-def delete_vhost(call: Call) -> None:
+async def delete_vhost(call: Call) -> None:
     """Delete a virtual host with everything in it; its connections are closed."""
-    call.broker.delete_vhost(call.values["vhost"])
+    done = asyncio.Event()
+    call.broker.take_steps(call.broker.delete_vhost_stepwise(call.values["vhost"]), done.set)
+    await done.wait()
 
 
 @api.post("/api/vhosts/{vhost}/start/{node}", needs="administrator")
