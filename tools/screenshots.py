@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import pika
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from headgate import Stream, connect
 from headgate.clock import now_us
+from headgate.pipelines import Account, Counters, write_account
 from headgate.streams.cold.compaction import compact
 from headgate.testing import Broker
 
@@ -57,6 +59,7 @@ def pages() -> dict[str, str]:
         "stream": path("/stream", name="orders", filter=FILTER),
         "stream-empty": path("/stream", name="audit"),
         "sql-queues": "/sql-queues",
+        "sql-queue": path("/sql-queue", name="orders", filter="amount > 5000"),
         "playground": path("/playground", of="stream:orders", filter=FILTER),
         "playground-problem": path("/playground", of="stream:orders", filter="region = = 'EU'"),
         "message": path("/message", of="stream:orders", at="35999"),
@@ -95,7 +98,9 @@ def fill_streams(root: Path, rng: random.Random) -> None:
         for part, regions in enumerate((["US"], ["EU", "US"], ["US", "APAC"], ["EU", "US"])):
             with stream.producer() as producer:
                 for i, fields in enumerate(orders(rng, 9000, regions)):
-                    if part == 3 and i // 400 % 4:  # Europe orders in bursts
+                    if (
+                        part == 3 and (8999 - i) // 400 % 4
+                    ):  # Europe orders in bursts, also at the end
                         fields["headers"]["region"] = "US"  # type: ignore[index]
                     at = began + (part * 9000 + i) * 500_000
                     producer.publish(fields.pop("payload"), timestamp=at, **fields)  # type: ignore[arg-type]
@@ -109,6 +114,54 @@ def fill_streams(root: Path, rng: random.Random) -> None:
                     next(consumer)
                 consumer.commit()
     Stream.create(root / "audit").close()
+
+
+PIPELINE = """
+[pipeline]
+name = "large-orders"
+checkpoint = "checkpoints/large-orders"
+
+[source]
+stream = "orders"
+filter = "amount > 1000"
+
+[[exchange]]
+name = "shop"
+type = "topic"
+
+[[binding]]
+queue = "paid"
+key = "orders.paid"
+
+[[binding]]
+queue = "shipped"
+key = "orders.shipped"
+
+[[sink]]
+queue = "paid"
+to = "stream:paid"
+
+[[sink]]
+queue = "shipped"
+to = "parquet:shipped"
+"""
+
+
+def fill_pipeline(root: Path) -> None:
+    """A pipeline with the checkpoint that Spark would have written."""
+    (root / "large-orders.toml").write_text(PIPELINE)
+    checkpoint = root / "checkpoints" / "large-orders"
+    for name in ("offsets", "commits"):
+        (checkpoint / name).mkdir(parents=True)
+    positions = json.dumps({str(root / "orders"): 34_200})
+    (checkpoint / "offsets" / "41").write_text(f"v1\n{{}}\n{positions}")
+    (checkpoint / "commits" / "41").write_text("v1\n{}")
+    queues = {"paid": 4_871, "shipped": 4_790}
+    counters = Counters(
+        read=14_655, routed=9_661, unroutable=0, chunks_skipped=37, chunks_opened=143,
+        bytes_read=1_840_000, bytes_total=2_610_000, queues=queues, scanned=34_200,
+    )  # fmt: skip
+    write_account(Account("large-orders", batches=42, counters=counters), checkpoint)
 
 
 def fill_database(url: str, rng: random.Random) -> None:
@@ -145,13 +198,45 @@ def traffic(broker: Broker, rng: random.Random) -> Iterator[None]:
         arguments = {"x-filter": "region = 'EU' AND amount > 1000"}
         channel.basic_consume("orders", ignore, consumer_tag="eu-large", arguments=arguments)
         ended = threading.Event()
-        thread = threading.Thread(target=keep_publishing, args=(broker.url, ended, rng))
-        thread.start()
+        threads = [
+            threading.Thread(target=keep_publishing, args=(broker.url, ended, rng)),
+            threading.Thread(target=keep_consuming, args=(broker.url, ended)),
+        ]
+        for thread in threads:
+            thread.start()
+        put_policy(broker)
         try:
             yield
         finally:
             ended.set()
-            thread.join()
+            for thread in threads:
+                thread.join()
+
+
+def put_policy(broker: Broker) -> None:
+    definition = {"max-length": 100_000, "message-ttl": 86_400_000}
+    body = json.dumps({"pattern": "^reports", "definition": definition, "apply-to": "queues"})
+    request = Request(f"{broker.http_url}/api/policies/%2F/limits", body.encode(), method="PUT")
+    request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
+    request.add_header("Content-Type", "application/json")
+    urlopen(request).close()
+
+
+def keep_consuming(url: str, ended: threading.Event) -> None:
+    """Take and acknowledge what comes to some queues."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=50)
+        for queue in ("reports.us", "large", "orders"):
+            arguments = {"x-filter": "region = 'US' OR amount < 100"} if queue == "orders" else None
+            tag = f"{queue}-desk"
+            channel.basic_consume(queue, acknowledge, consumer_tag=tag, arguments=arguments)
+        while not ended.is_set():
+            connection.process_data_events(0.05)
+
+
+def acknowledge(channel, method, properties, body) -> None:
+    channel.basic_ack(method.delivery_tag)
 
 
 def ignore(*_: object) -> None:
@@ -213,6 +298,7 @@ def main(into: Path, images: Path | None) -> None:
         data = Path(directory) / "data"
         data.mkdir()
         fill_streams(data, rng)
+        fill_pipeline(data)
         database = f"sqlite:///{data}/queue.db"
         fill_database(database, rng)
         with Broker(data=data, database=database) as broker, traffic(broker, rng):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headgate.broker.policies import Policy as Policy
     from headgate.broker.policies import effective_policy as effective_policy
     from headgate.broker.queue_definition import type_name as type_name
+    from headgate.broker.queue_filters import count_matching as count_matching
     from headgate.broker.refusals import AccessRefused as AccessRefused
     from headgate.broker.refusals import ConnectionRefusal as ConnectionRefusal
     from headgate.broker.refusals import NotAllowed as NotAllowed
@@ -98,6 +99,7 @@ else:
                 "Refusal",
                 "ResourceLocked",
             ],
+            "queue_filters": ["count_matching"],
             "statistics": [
                 "CHANNEL_COUNTERS",
                 "CONNECTION_COUNTERS",

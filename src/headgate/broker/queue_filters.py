@@ -15,7 +15,7 @@ from heapq import heapify, heappush
 from itertools import islice
 from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.interest import LaneInterest
 from headgate.broker.message import READY
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headgate.broker.queue import ClassicQueue
 
 FOUND: Final = 65_536  # matching positions that a filter remembers of a lane; it examines no more until they are fewer
+COUNTED: Final = 1_000  # positions that are looked up one by one to count them
 ROWS: Final = 64  # messages that are examined between two looks at the group's limits
 NO_LIMIT: Final = 1 << 62
 
@@ -385,6 +386,25 @@ class QueueFilters:
                 if perf_counter() >= ends:
                     return
         group.cursors[lane.priority] = min(max(last, cursor + 1), limit)
+
+
+def count_matching(queue: Any, filter: Any) -> int | None:
+    """Count the ready messages that the filter of a consumer matches, as far as it has examined the queue.
+
+    Of many it is at most this number: others may have been taken. None where messages are matched as they are read.
+    """
+    shared = getattr(filter, "shared", None)
+    if not isinstance(shared, QueueFilter):
+        return None
+    total = 0
+    for lane in queue.lanes:
+        heap = shared.found.get(lane.priority, ())
+        if lane.interest is None or len(heap) > COUNTED:
+            total += len(heap)
+        else:
+            wanted = lane.interest.wanted
+            total += sum(shared in wanted.get(position, ()) for position in heap)
+    return total
 
 
 def _interest(lane: QueueLane) -> LaneInterest:

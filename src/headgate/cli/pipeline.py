@@ -125,6 +125,8 @@ def _run(
             query = start(pipeline, spark)
             for fresh in follow(query, account, lambda: signals.count > 0):
                 show_batches(fresh)
+                if fresh:
+                    pipelines.write_account(account, pipeline.checkpoint)
             if ours and hasattr(spark, "sparkContext"):
                 spark.sparkContext.setLogLevel("OFF")  # an interrupted batch is not an error
             stop(query)

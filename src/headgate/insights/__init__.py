@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from headgate.insights.attention import count_dead_letters as count_dead_letters
     from headgate.insights.attention import count_unmatched as count_unmatched
     from headgate.insights.attention import find_attention as find_attention
+    from headgate.insights.attention import find_sql_attention as find_sql_attention
+    from headgate.insights.attention import sample_unacknowledged as sample_unacknowledged
     from headgate.insights.broker import BrokerFacts as BrokerFacts
     from headgate.insights.broker import BrokerQueueFacts as BrokerQueueFacts
     from headgate.insights.broker import ChannelFacts as ChannelFacts
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from headgate.insights.broker import list_connections as list_connections
     from headgate.insights.broker import list_consumers as list_consumers
     from headgate.insights.broker import list_exchanges as list_exchanges
+    from headgate.insights.broker import matching_backlog as matching_backlog
     from headgate.insights.broker import queue_facts_of as queue_facts_of
     from headgate.insights.broker import queues_by_name as queues_by_name
     from headgate.insights.broker import refresh as refresh
@@ -69,7 +72,9 @@ if TYPE_CHECKING:
     from headgate.insights.node import active_alarms as active_alarms
     from headgate.insights.node import node_facts as node_facts
     from headgate.insights.pipeline_states import PipelineState as PipelineState
+    from headgate.insights.pipeline_states import SparkQuery as SparkQuery
     from headgate.insights.pipeline_states import list_pipelines as list_pipelines
+    from headgate.insights.pipeline_states import list_spark_queries as list_spark_queries
     from headgate.insights.pipelines import BatchFacts as BatchFacts
     from headgate.insights.pipelines import PipelineCheck as PipelineCheck
     from headgate.insights.pipelines import PipelineFacts as PipelineFacts
@@ -105,7 +110,14 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "attention": ["Attention", "count_dead_letters", "count_unmatched", "find_attention"],
+            "attention": [
+                "Attention",
+                "count_dead_letters",
+                "count_unmatched",
+                "find_attention",
+                "find_sql_attention",
+                "sample_unacknowledged",
+            ],
             "broker_messages": ["message_in_broker_queue", "newest_in_broker_queue", "sight_entry"],
             "broker": [
                 "BrokerFacts",
@@ -127,6 +139,7 @@ else:
                 "list_connections",
                 "list_consumers",
                 "list_exchanges",
+                "matching_backlog",
                 "queue_facts_of",
                 "queues_by_name",
                 "refresh",
@@ -157,7 +170,12 @@ else:
             ],
             "jobs": ["PERCENTILES", "advice_commands", "describe_advice", "describe_stats"],
             "node": ["ListeningPort", "NodeFacts", "NodeOptions", "active_alarms", "node_facts"],
-            "pipeline_states": ["PipelineState", "list_pipelines"],
+            "pipeline_states": [
+                "PipelineState",
+                "SparkQuery",
+                "list_pipelines",
+                "list_spark_queries",
+            ],
             "pipelines": [
                 "BatchFacts",
                 "PipelineCheck",

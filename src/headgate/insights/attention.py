@@ -5,14 +5,17 @@ Everything is asked in the thread of the broker, and costs little for each queue
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from typing import Literal as OneOf
+from weakref import WeakKeyDictionary
 
 from headgate.insights.broker import ConsumerFacts, list_consumers
 from headgate.insights.node import active_alarms
+from headgate.insights.queues import QueueFacts
 
 if TYPE_CHECKING:
     from headgate.broker import Broker, BrokerQueue, VirtualHost
@@ -21,6 +24,9 @@ MOST: Final = 50
 LONG: Final = 100_000  # messages in a queue without a limit
 EXAMINED: Final = 1_000  # messages that a filter has seen and none of which it wanted
 HELD: Final = 1_000  # messages that a consumer keeps without a limit
+GROWN: Final = 100  # messages that a consumer keeps when they become more with every look
+SAMPLES: Final = 4  # looks at a consumer, one behind the other, in which they became more
+SAMPLE_S: Final = 1.5  # at least, between two looks
 _LIMITS: Final = ("x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires")
 _POLICY_LIMITS: Final = tuple(name.removeprefix("x-") for name in _LIMITS)
 
@@ -29,7 +35,7 @@ _POLICY_LIMITS: Final = tuple(name.removeprefix("x-") for name in _LIMITS)
 class Attention:
     """Something that needs a hand, what it is about, and what to do."""
 
-    kind: OneOf["alarm", "queue", "consumer"]
+    kind: OneOf["alarm", "queue", "consumer", "sql"]
     vhost: str
     name: str
     problem: str
@@ -39,13 +45,17 @@ class Attention:
 
 def find_attention(broker: Broker, vhosts: Iterable[VirtualHost]) -> list[Attention]:
     """The first of what needs a hand, alarms before all."""
+    sample_unacknowledged(broker)
+    history = _samples[broker]
     chosen = list(vhosts)
     names = {vhost.name for vhost in chosen}
     consumers = (c for c in list_consumers(broker) if c.connection.vhost in names)
     found = [
         *_alarms(broker),
         *islice((each for vhost in chosen for each in _check_queues(vhost)), MOST),
-        *islice((each for consumer in consumers for each in _check_consumer(consumer)), MOST),
+        *islice(
+            (each for consumer in consumers for each in _check_consumer(consumer, history)), MOST
+        ),
     ]
     return sorted(found, key=lambda each: not each.urgent)
 
@@ -126,7 +136,7 @@ def _is_bounded(queue: BrokerQueue) -> bool:
     return False
 
 
-def _check_consumer(consumer: ConsumerFacts) -> Iterator[Attention]:
+def _check_consumer(consumer: ConsumerFacts, history: UnackedHistory) -> Iterator[Attention]:
     vhost = consumer.connection.vhost
     examined = consumer.filter_counts.get("examined", 0)
     if examined >= EXAMINED and not consumer.filter_counts.get("delivered", 0):
@@ -137,11 +147,84 @@ def _check_consumer(consumer: ConsumerFacts) -> Iterator[Attention]:
             f"filter of {consumer.tag} matched none of {examined:,.0f} messages: {consumer.filter}",
             "try it in the playground: is a name or a value misspelt?",
         )
-    if not consumer.prefetch and consumer.unacknowledged >= HELD:
+    if history.is_growing(_key(consumer)):
+        yield Attention(
+            "consumer",
+            vhost,
+            consumer.queue,
+            f"{consumer.tag} holds {consumer.unacknowledged:,} messages unacknowledged, more with every look",
+            "does it acknowledge what it has handled? set basic.qos to bound what it holds",
+        )
+    elif not consumer.prefetch and consumer.unacknowledged >= HELD:
         yield Attention(
             "consumer",
             vhost,
             consumer.queue,
             f"{consumer.tag} holds {consumer.unacknowledged:,} messages unacknowledged, without a prefetch",
             "set basic.qos, so that other consumers get some and memory stays small",
+        )
+
+
+# ---- what consumers hold, over time -------------------------------------------------------------------
+
+_Key: TypeAlias = tuple[str, int, str]  # connection, channel, consumer tag
+
+
+class UnackedHistory:
+    """The last looks at how much every consumer holds unacknowledged."""
+
+    def __init__(self) -> None:
+        self._looks: list[Mapping[_Key, int]] = []
+        self._looked_at = -SAMPLE_S
+
+    def add(self, found: Iterable[ConsumerFacts], now: float) -> None:
+        """Note what consumers hold, unless that was noted a moment ago."""
+        if now - self._looked_at >= SAMPLE_S:
+            self._looked_at = now
+            held = {_key(each): each.unacknowledged for each in found if each.unacknowledged}
+            self._looks = [*self._looks[1 - SAMPLES :], held]
+
+    def is_growing(self, consumer: _Key) -> bool:
+        """Whether a consumer held more with every look, and by now much."""
+        held = [look.get(consumer, 0) for look in self._looks]
+        return len(held) == SAMPLES and held[-1] >= GROWN and all(a < b for a, b in pairwise(held))
+
+
+_samples: WeakKeyDictionary[Any, UnackedHistory] = WeakKeyDictionary()  # by broker
+
+
+def sample_unacknowledged(broker: Broker) -> None:
+    """Look how much every consumer holds; several looks tell whether it becomes more."""
+    _samples.setdefault(broker, UnackedHistory()).add(list_consumers(broker), time.monotonic())
+
+
+def _key(consumer: ConsumerFacts) -> _Key:
+    return consumer.connection.name, consumer.channel, consumer.tag
+
+
+# ---- queues on SQL -----------------------------------------------------------------------------------
+
+
+def find_sql_attention(queues: Iterable[QueueFacts]) -> list[Attention]:
+    """What needs a hand in queues on SQL."""
+    return [each for queue in queues for each in _check_sql_queue(queue)][:MOST]
+
+
+def _check_sql_queue(queue: QueueFacts) -> Iterator[Attention]:
+    for name, usage in queue.consumers.items():
+        if usage.unmatched >= EXAMINED and usage.unmatched > usage.rows:
+            yield Attention(
+                "sql",
+                "",
+                queue.name,
+                f"{name or 'a consumer'} claimed {usage.unmatched:,} messages that its filter left",
+                "an index is missing: headgate queue index advise names the headers to declare",
+            )
+    if queue.ready >= LONG and not queue.consumers and not queue.paused:
+        yield Attention(
+            "sql",
+            "",
+            queue.name,
+            f"{queue.ready:,} messages and no consumer",
+            "start one: headgate work",
         )

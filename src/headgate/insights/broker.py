@@ -17,6 +17,7 @@ from headgate.broker import (
     QUEUE_GAUGES,
     VHOST_COUNTERS,
     Sampled,
+    count_matching,
     effective_policy,
 )
 from headgate.routing import Binding, Exchange, declaration_arguments
@@ -348,6 +349,17 @@ def _consumer_facts(
         filter=None if wanted is None else wanted.text,
         filter_counts=counts,
     )
+
+
+def matching_backlog(consumer: ConsumerFacts) -> int | None:
+    """How many ready messages wait that the consumer wants; about as many where there are thousands, None: not known."""
+    channel = consumer.connection.client.channels.get(consumer.channel)
+    found: Any = None if channel is None else channel.consumers.get(consumer.tag)
+    if found is None:
+        return None
+    if consumer.filter is None:
+        return None if found.queue.definition.type == "stream" else len(found.queue)
+    return count_matching(found.queue, found.filter)
 
 
 def _filter_counts(wanted: Any) -> dict[str, int | float]:

@@ -31,13 +31,13 @@ def newest_in_broker_queue(
     until = time.monotonic() + budget_s
     matches = None if filter is None else compile_predicate(as_filter(filter), now_us)
     found: list[Sighting] = []
-    for entry in latest_entries(queue, before):
+    for number, entry in enumerate(latest_entries(queue, before), 1):
         seen = sight_entry(queue, entry)
         if matches is None or matches(seen.message):
             found.append(seen)
             if len(found) >= limit:
                 return MessagePage(tuple(found), entry.position)
-        if time.monotonic() > until:
+        if number % limit == 0 and time.monotonic() > until:
             return MessagePage(tuple(found), entry.position, complete=False)
     return MessagePage(tuple(found), None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,8 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from headgate.errors import HeadgateError
-from headgate.pipelines import Pipeline, StreamSource, figure_of, read_pipeline, to_lines
-from headgate.streams import Stream
+from headgate.pipelines import (
+    Counters,
+    Pipeline,
+    StreamSource,
+    figure_of,
+    read_counters,
+    read_pipeline,
+    to_lines,
+)
+from headgate.streams import OPTIONS_FILE, Stream
 
 MOST_FILES: Final = 200
 _MARK: Final = "[pipeline]"
@@ -30,6 +39,7 @@ class PipelineState:
     positions: Mapping[str, int] | None = None  # the next offset of each stream
     lag: int | None = None  # messages yet to be read, where the source is streams
     drawing: tuple[str, ...] = ()
+    counters: Counters | None = None  # of the last run
     problem: str | None = None
 
 
@@ -64,7 +74,50 @@ def _read_state(file: Path) -> PipelineState:
         positions=positions,
         lag=_lag(pipeline, positions or {}),
         drawing=tuple(to_lines(figure_of(pipeline))),
+        counters=read_counters(pipeline.checkpoint),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SparkQuery:
+    """A query of Spark that reads a stream, by its checkpoint."""
+
+    name: str  # the path of its checkpoint
+    position: int
+    lag: int  # messages between the position and the end of the stream
+    batches: int
+    last_commit_us: int
+
+
+def list_spark_queries(directory: Path, stream: Path) -> list[SparkQuery]:
+    """The queries with a checkpoint in a directory or below that read a stream."""
+    with Stream.open(stream) as opened:
+        end = opened.next_offset
+    found = []
+    for checkpoint in _checkpoints(directory):
+        commits = _numbers(checkpoint / "commits")
+        positions = _positions(checkpoint, commits[-1]) if commits else None
+        read = {Path(name).resolve(): offset for name, offset in (positions or {}).items()}
+        position = read.get(stream.resolve())
+        if position is not None:
+            changed = (checkpoint / "commits" / str(commits[-1])).stat().st_mtime
+            name = str(checkpoint.relative_to(directory))
+            lag = max(end - position, 0)
+            found.append(SparkQuery(name, position, lag, commits[-1] + 1, int(changed * 1e6)))
+    return found
+
+
+def _checkpoints(directory: Path) -> list[Path]:
+    """The checkpoints of Spark below a directory; streams are not searched."""
+    found: list[Path] = []
+    for place, directories, files in os.walk(directory):
+        if {"commits", "offsets"} <= set(directories):
+            found.append(Path(place))
+            directories.clear()
+        if OPTIONS_FILE in files or len(found) >= MOST_FILES:
+            directories.clear()
+        directories.sort()
+    return found
 
 
 def _numbers(directory: Path) -> list[int]:

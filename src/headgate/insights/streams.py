@@ -69,7 +69,11 @@ def find_stream(directory: Path, name: str) -> Path:
     """The stream of this name in a directory or below; a name cannot lead out of it."""
     path = (directory / name).resolve() if name and "\0" not in name else directory
     inside = path != directory.resolve() and path.is_relative_to(directory.resolve())
-    if not inside or not (path / OPTIONS_FILE).is_file():
+    try:
+        is_there = inside and (path / OPTIONS_FILE).is_file()
+    except OSError:  # a name that no file can have
+        is_there = False
+    if not is_there:
         raise StreamNotFound(f"there is no stream {name!r} in {directory}")
     return path
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from headgate.pipelines.account import Counters as Counters
     from headgate.pipelines.account import as_scan_stats as as_scan_stats
     from headgate.pipelines.account import counters_to_json as counters_to_json
+    from headgate.pipelines.account import read_counters as read_counters
+    from headgate.pipelines.account import write_account as write_account
     from headgate.pipelines.definition import ARCHIVED as ARCHIVED
     from headgate.pipelines.definition import DEAD_LETTER as DEAD_LETTER
     from headgate.pipelines.definition import FAIL as FAIL
@@ -64,6 +66,8 @@ else:
                 "OBSERVED",
                 "as_scan_stats",
                 "counters_to_json",
+                "read_counters",
+                "write_account",
             ],
             "definition": [
                 "ARCHIVED",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Final
 
 from headgate.routing import RoutedBatch
 from headgate.streams.read import ScanStats
 
 MESSAGES: Final = "messages"  # the part of an offset that counts messages
+ACCOUNT_FILE: Final = "headgate-account.json"
 OBSERVED: Final = "headgate"  # the name of the metrics that Spark observes
 
 
@@ -132,6 +135,23 @@ class Account:
     def misses_batches_before(self, report: Mapping[str, Any]) -> bool:
         """Whether batches before this report have not been added yet."""
         return bool(report["batchId"] > self._last_number + 1)
+
+
+def write_account(account: Account, checkpoint: Path) -> None:
+    """Keep what a run has done beside its checkpoint, in one step, for those who look at it."""
+    counted = {"batches": account.batches, "counters": asdict(account.counters)}
+    new = checkpoint / f".{ACCOUNT_FILE}.{os.getpid()}"
+    new.write_text(json.dumps(counted, ensure_ascii=False), "utf-8")
+    new.replace(checkpoint / ACCOUNT_FILE)
+
+
+def read_counters(checkpoint: Path) -> Counters | None:
+    """What the last run with this checkpoint has done; None when it is not known."""
+    try:
+        known = json.loads((checkpoint / ACCOUNT_FILE).read_text("utf-8"))["counters"]
+        return Counters(**known)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def batch_of(report: Mapping[str, Any]) -> Batch | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -17,7 +17,7 @@ from headgate.insights import NodeOptions
 from headgate.web.api import TABLES
 from headgate.web.api.encoded_queues import EncodedQueues
 from headgate.web.api.shapes import JsonObject
-from headgate.web.endpoints import ApiRouter
+from headgate.web.endpoints import ApiRouter, read_form
 from headgate.web.guard import Guard
 from headgate.web.identity import identify
 from headgate.web.sessions import (
@@ -71,7 +71,7 @@ def make_app(
 
 async def _log_in(request: Request) -> Response:
     """Begin a session for the name and password of a form; `next` is the path of the page to show."""
-    form = dict(parse_qsl((await request.body()).decode(errors="replace")))
+    form = await read_form(request.receive)
     name, password = form.get("username", ""), form.get("password", "")
     address = request.client.host if request.client else ""
     identity = await identify(request.app.state.broker, name, password, address)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
@@ -35,6 +35,8 @@ from headgate.web.problems import (
 log: Final = logging.getLogger(__name__)
 
 BODY_S: Final = 60.0  # how long the body of a request may take
+MOST_FORM: Final = 100_000  # bytes of the form of a page
+MOST_FIELDS: Final = 100
 COMMIT_S: Final = 30.0  # how long a change may take to be on disk
 LONG: Final = 500  # rows of a list that are encoded at once, at most
 
@@ -367,21 +369,32 @@ def _admit(endpoint: Endpoint, identity: Identity | None) -> Identity:
     return identity
 
 
-async def read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive, most: int | None = None) -> bytes:
     """The body of a request, which must not take long."""
     try:
         async with asyncio.timeout(BODY_S):
-            return await _receive_all(receive)
+            return await _receive_all(receive, most)
     except TimeoutError:
         raise HttpProblem(408, "the body took too long", {"Connection": "close"}) from None
 
 
-async def _receive_all(receive: Receive) -> bytes:
+async def read_form(receive: Receive) -> dict[str, str]:
+    """The fields of a form, which are few and short: anybody may send one to the login."""
+    body = (await read_body(receive, MOST_FORM)).decode(errors="replace")
+    try:
+        return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise bad_request("the form has too many fields") from None
+
+
+async def _receive_all(receive: Receive, most: int | None) -> bytes:
     parts: list[bytes] = []
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise bad_request("the client went away")
         parts.append(message.get("body", b""))
+        if most is not None and sum(map(len, parts)) > most:
+            raise HttpProblem(413, f"the body is larger than {most} bytes", {"Connection": "close"})
         if not message.get("more_body"):
             return b"".join(parts)

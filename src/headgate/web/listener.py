@@ -21,12 +21,28 @@ MOST_CONNECTIONS: Final = 2_000
 class _ImpatientProtocol(H11Protocol):
     """A connection that must send a request soon: one that sends a letter a minute would hold its place for ever."""
 
+    _answered: object = None  # the request before the one that is waited for
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        asyncio.get_running_loop().call_later(REQUEST_S, self._cut_off_silent)
+        self._wait_for_request()
 
-    def _cut_off_silent(self) -> None:
-        if self.cycle is None:
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if (
+            self.cycle is not None
+            and self.cycle.response_complete
+            and self.cycle is not self._answered
+        ):
+            self._wait_for_request()  # this was a part of the head of the next one
+
+    def _wait_for_request(self) -> None:
+        self._answered = self.cycle
+        loop = asyncio.get_running_loop()
+        loop.call_later(REQUEST_S, self._cut_off_silent, self.cycle)
+
+    def _cut_off_silent(self, answered: object) -> None:
+        if self.cycle is answered:
             self.transport.abort()
 
 

@@ -39,6 +39,11 @@ class LoginSessions:
         self._open[token] = self._clock() + IDLE_S, known[1]
         return known[1]
 
+    def holds(self, token: str) -> bool:
+        """Whether a token stands for somebody; its session ends when it would have ended."""
+        known = self._open.get(token)
+        return known is not None and known[0] >= self._clock()
+
     def end(self, token: str) -> None:
         self._open.pop(token, None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from headgate.web.problems import HttpProblem
 
 pages: Final = PageTable()
 
-IDLE_S: Final = 15.0  # a comment after so long keeps proxies from closing the connection
+IDLE_S: Final = 5.0  # a comment after so long keeps proxies from closing the connection
 MOST: Final = 100
 _open = 0
 
@@ -35,9 +35,15 @@ async def subscribe(visit: Visit) -> Response:
 
 
 def stream_messages(
-    path: Path, query: Mapping[str, str], headers: Mapping[str, str]
+    path: Path,
+    query: Mapping[str, str],
+    headers: Mapping[str, str],
+    is_allowed: Callable[[], bool] = lambda: True,
 ) -> StreamingResponse:
-    """Messages that match `filter`, from `from` on (by default the next one), or behind the last event that was seen."""
+    """Messages that match `filter`, from `from` on (by default the next one), or behind the last event that was seen.
+
+    They end when the client may not read them any more, as `is_allowed` says.
+    """
     if _open >= MOST:
         raise HttpProblem(503, f"{MOST} clients subscribe already")
     text = query.get("filter") or None
@@ -47,10 +53,12 @@ def stream_messages(
     seen = headers.get("last-event-id", "")
     if seen.isascii() and seen.isdigit() and len(seen) < 19:
         start = int(seen) + 1
-    return StreamingResponse(_events(path, text, start), media_type="text/event-stream")
+    return StreamingResponse(_events(path, text, start, is_allowed), media_type="text/event-stream")
 
 
-async def _events(path: Path, text: str | None, start: Start) -> AsyncIterator[str]:
+async def _events(
+    path: Path, text: str | None, start: Start, is_allowed: Callable[[], bool]
+) -> AsyncIterator[str]:
     global _open
     _open += 1
     try:
@@ -62,6 +70,8 @@ async def _events(path: Path, text: str | None, start: Start) -> AsyncIterator[s
                 try:
                     while True:
                         done, _ = await asyncio.wait([following], timeout=IDLE_S)
+                        if not is_allowed():
+                            return
                         if not done:
                             yield ": still here\n\n"
                             continue

@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pika
 import pytest
@@ -261,3 +262,61 @@ def test_the_theme_is_chosen_and_kept(page):
     chosen = page.evaluate("document.documentElement.dataset.theme")
     page.goto("/queues")
     assert page.evaluate("document.documentElement.dataset.theme") == chosen == "dark"
+
+
+PAGES = (
+    "/",
+    "/queues",
+    "/queue?vhost=%2F&name=work",
+    "/queue?vhost=%2F&name=dead",
+    "/queue?vhost=%2F&name=filtered",
+    "/exchanges?vhost=/&exchange=amq.topic&key=a.b",
+    "/consumers",
+    "/connections",
+    "/channels",
+    "/policies",
+    "/users",
+    "/vhosts",
+    "/definitions",
+    "/streams",
+    "/stream?name=orders&filter=region+%3D+'EU'",
+    "/message?of=stream:orders&at=1",
+    "/sql-queues",
+    "/pipelines",
+    "/playground?of=stream:orders&filter=amount+%3E+1000",
+    "/playground?of=stream:orders&filter=amount+%3E+%3E",
+)
+CHECK = (Path(__file__).parent / "accessibility.js").read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_named_labelled_and_readable(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    found = {}
+    for path in PAGES:
+        page.goto(path)
+        if problems := page.evaluate(CHECK):
+            found[path] = problems
+    assert found == {}
+
+
+def test_what_has_the_focus_is_seen(page):
+    page.goto("/stream?name=orders")
+    style = """() => { const s = getComputedStyle(document.activeElement);
+        return [document.activeElement.tagName, s.outlineStyle, s.outlineWidth]; }"""
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        name, outline, width = page.evaluate(style)
+        if name == "BODY":
+            break
+        assert (outline != "none" and width != "0px") or name == "A", name
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen_and_the_present_page_is_in_sight(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    for path in PAGES:
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+    page.goto("/definitions")
+    box = page.locator(".side nav [aria-current]").bounding_box()
+    assert 0 <= box["x"] < 390 - box["width"] + 1

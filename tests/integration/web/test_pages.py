@@ -1,5 +1,7 @@
 """The pages of a shop broker: who may see them, what they show, and what cannot be done to them."""
 
+import re
+
 import httpx
 import pika
 import pytest
@@ -162,3 +164,20 @@ def test_live_numbers_come_as_events(shop, client):
         first = next(line for line in answer.iter_lines() if line)
     assert first.startswith("data: {")
     assert '"ready"' in first
+
+
+def test_a_consumer_is_shown_with_the_messages_that_wait_for_it(shop, client):
+    with pika.BlockingConnection(pika.URLParameters(shop.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("waiting")
+        channel.basic_qos(prefetch_count=1)
+        arguments = {"x-filter": "amount > 1000"}
+        channel.basic_consume("waiting", lambda *_: None, consumer_tag="slow", arguments=arguments)
+        for amount in (1200, 7, 1300, 1400):
+            headers = pika.BasicProperties(headers={"amount": amount})
+            channel.basic_publish("", "waiting", b"x", headers)
+        connection.process_data_events(0.1)
+        page = client.get("/queue", params={"vhost": "/", "name": "waiting"}).text
+        [row] = re.findall(r'<td class="name">slow</td>.*?<td class="wide">', page, re.DOTALL)
+        assert re.findall(r'<td class="number">([^<]*)</td>', row)[-1] == "2"
+        assert "<td>2</td>" in re.sub(r"<td[^>]*>", "<td>", client.get("/consumers").text)

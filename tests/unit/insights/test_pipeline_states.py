@@ -2,7 +2,8 @@
 
 import json
 
-from headgate.insights import list_pipelines
+from headgate.insights import list_pipelines, list_spark_queries
+from headgate.pipelines import Account, Counters, write_account
 from headgate.streams import Stream
 
 FILE = """
@@ -50,3 +51,36 @@ def test_a_file_that_is_no_pipeline_says_why(tmp_path):
     (tmp_path / "other.toml").write_text("[tool]\n")
     [state] = list_pipelines(tmp_path)
     assert state.problem
+
+
+def write_checkpoint(path, stream, offset):
+    for name in ("offsets", "commits"):
+        (path / name).mkdir(parents=True)
+    positions = json.dumps({str(stream): offset})
+    (path / "offsets" / "0").write_text(f"v1\n{{}}\n{positions}")
+    (path / "commits" / "0").write_text("v1\n{}")
+
+
+def test_queries_of_spark_are_found_by_their_checkpoints_with_their_lag(tmp_path):
+    with Stream.create(tmp_path / "orders") as stream, stream.producer() as producer:
+        producer.publish_many([b"x"] * 10)
+    Stream.create(tmp_path / "other").close()
+    write_checkpoint(tmp_path / "queries" / "large", tmp_path / "orders", 4)
+    [query] = list_spark_queries(tmp_path, tmp_path / "orders")
+    assert (query.name, query.position, query.lag, query.batches) == ("queries/large", 4, 6, 1)
+    assert list_spark_queries(tmp_path, tmp_path / "other") == []
+
+
+def test_what_the_last_run_of_a_pipeline_routed_is_kept_beside_its_checkpoint(tmp_path):
+    Stream.create(tmp_path / "orders").close()
+    (tmp_path / "shop.toml").write_text(FILE)
+    [state] = list_pipelines(tmp_path)
+    assert state.counters is None
+    (tmp_path / "checkpoint").mkdir()
+    counted = Counters(read=9, routed=8, queues={"eu": 8})
+    write_account(Account("shop", counters=counted), tmp_path / "checkpoint")
+    [state] = list_pipelines(tmp_path)
+    assert state.counters == counted
+    (tmp_path / "checkpoint" / "headgate-account.json").write_text("{")
+    [state] = list_pipelines(tmp_path)
+    assert (state.problem, state.counters) == (None, None)

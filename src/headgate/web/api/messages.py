@@ -12,6 +12,7 @@ from headgate.insights import find_stream
 from headgate.web.api.queues import find_queue
 from headgate.web.api.shapes import JsonObject
 from headgate.web.endpoints import Call, EndpointTable
+from headgate.web.identity import identify_again
 from headgate.web.problems import bad_request, missing, not_authorised
 from headgate.web.subscribe import stream_messages
 
@@ -36,7 +37,8 @@ def requeue_message(call: Call) -> JsonObject:
 @api.get("/api/headgate/subscribe", query=("stream", "vhost", "queue", "filter", "from"))
 async def subscribe(call: Call) -> Response:
     """Messages of a stream as events: of a stream queue (`vhost`, `queue`), or of any below the data (`stream`)."""
-    return stream_messages(await _stream_path(call), call.query, call.headers)
+    path = await _stream_path(call)
+    return stream_messages(path, call.query, call.headers, lambda: _may_still_read(call))
 
 
 async def _stream_path(call: Call) -> Path:
@@ -56,6 +58,18 @@ async def _stream_path(call: Call) -> Path:
         raise bad_request("only a stream can be subscribed to")
     await asyncio.to_thread(queue.open_stream)  # a queue that is new may not have its files yet
     return queue.directory
+
+
+def _may_still_read(call: Call) -> bool:
+    """Whether the user exists and may read what it subscribed to: both may change while it reads."""
+    known = identify_again(call.broker, call.identity)
+    if known is None or not known.has("management"):
+        return False
+    if "queue" not in call.query:
+        return known.has("monitoring")
+    vhost, name = call.query.get("vhost", "/"), call.query["queue"]
+    access = call.broker.access
+    return vhost in call.broker.vhosts and access.may(known.login, vhost, "read", name)
 
 
 def _readable(call: Call) -> BrokerQueue:

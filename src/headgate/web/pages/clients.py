@@ -15,6 +15,7 @@ from headgate.insights import (
     list_channels,
     list_connections,
     list_consumers,
+    matching_backlog,
     refresh,
     size_text,
 )
@@ -33,6 +34,7 @@ CONSUMER_COLUMNS: Final = (
     ListColumn("queue"),
     ListColumn("filter"),
     ListColumn("matched", True),
+    ListColumn("backlog", True),
     ListColumn("in flight", True),
     ListColumn("prefetch", True),
     ListColumn("user"),
@@ -73,6 +75,7 @@ async def show_consumers(visit: Visit) -> Response:
 
 
 def _consumer_row(consumer: ConsumerFacts) -> ListRow:
+    backlog = matching_backlog(consumer)
     vhost = consumer.connection.vhost
     place = queue_place(vhost, consumer.queue).of
     tried = "/playground" + query_text({"of": place, "filter": consumer.filter})
@@ -82,6 +85,7 @@ def _consumer_row(consumer: ConsumerFacts) -> ListRow:
             Cell(consumer.queue, queue_path(vhost, consumer.queue)),
             Cell(consumer.filter or "–", tried if consumer.filter else None, mono=True),
             Cell(matched_share(consumer)),
+            Cell("–") if backlog is None else number_cell(backlog),
             number_cell(consumer.unacknowledged),
             number_cell(consumer.prefetch, f"{consumer.prefetch}" if consumer.prefetch else "∞"),
             Cell(consumer.connection.user),

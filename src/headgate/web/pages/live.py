@@ -21,6 +21,7 @@ from headgate.insights import (
     count_unmatched,
     node_facts,
     refresh,
+    sample_unacknowledged,
     size_text,
 )
 from headgate.web.pages.rendering import count_text, rate_text
@@ -66,6 +67,7 @@ class LiveFeed:
             return self._last[1]
         broker = self._site.running
         refresh(broker)
+        sample_unacknowledged(broker)
         facts = broker_facts(broker, broker.vhosts.values())
         counts = {name: facts.flow.total(*parts) for name, parts in RATES.items()}
         rates = self._rates(counts, now, facts.flow.rates)
@@ -123,7 +125,7 @@ async def watch(visit: Visit) -> Response:
 async def _events(feed: LiveFeed, visit: Visit) -> AsyncIterator[str]:
     feed.watchers += 1
     try:
-        while not await visit.request.is_disconnected():
+        while visit.is_current() and not await visit.request.is_disconnected():
             yield f"data: {feed.read().as_json()}\n\n"
             await asyncio.sleep(EVERY_S)
     finally:

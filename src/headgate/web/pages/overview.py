@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from headgate.insights import broker_facts, find_attention, node_facts, refresh
+from headgate.errors import HeadgateError
+from headgate.insights import (
+    Attention,
+    broker_facts,
+    find_attention,
+    find_sql_attention,
+    list_queues,
+    node_facts,
+    refresh,
+)
 from headgate.web.pages.live import live_feed
+from headgate.web.pages.site import Site
 from headgate.web.pages.visit import PageTable, Visit
 
 pages: Final = PageTable()
@@ -18,14 +29,25 @@ async def show_overview(visit: Visit) -> Response:
     broker, node = visit.site.running, visit.site.node
     refresh(broker)
     vhosts = visit.vhosts()
+    found = find_attention(broker, vhosts)
+    if visit.site.database is not None and visit.may_see_stored():
+        found += await run_in_threadpool(_sql_attention, visit.site)
     return visit.render(
         "overview.html",
         node=node,
         facts=node_facts(broker, node),
         totals=broker_facts(broker, vhosts),
-        attention=find_attention(broker, vhosts),
+        attention=found,
         snapshot=live_feed(visit.site).read(),
     )
+
+
+def _sql_attention(site: Site) -> list[Attention]:
+    try:
+        with site.open_database() as database:
+            return find_sql_attention(list_queues(database))
+    except HeadgateError:  # its own page says what is wrong
+        return []
 
 
 @pages.get("/login", needs=None)

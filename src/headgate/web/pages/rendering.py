@@ -82,7 +82,7 @@ def span_text(seconds: float | None) -> str:
 
 
 def option_text(value: Any) -> str:
-    if value is None or value == () or value == "":
+    if value is None or value in ((), "", {}):
         return "–"
     if isinstance(value, timedelta):
         return span_text(value.total_seconds())

@@ -31,8 +31,9 @@ def show_queue(visit: Visit) -> Response:
     problem = find_problem(text)
     with visit.site.open_database() as database:
         facts = queue_facts(database, name)
-        page = None
+        page, advice = None, None
         if problem is None:
+            advice = database.find(name).index_advise(text) if text else None
             page = newest_in_queue(
                 database.find(name),
                 text or None,
@@ -51,6 +52,7 @@ def show_queue(visit: Visit) -> Response:
         problem=problem,
         facts=facts,
         page=page,
+        advice=advice if advice is not None and advice.scans else None,
         following=None if following is None else visit.link(before=following),
         at_start=not visit.ask("before"),
         beginning=visit.link(before=None),

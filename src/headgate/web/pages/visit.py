@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from jinja2 import Environment
 from starlette.concurrency import run_in_threadpool
@@ -19,10 +19,11 @@ from starlette.routing import Route
 from headgate.broker import BrokerQueue, VirtualHost
 from headgate.errors import HeadgateError, QueueNotFound, StreamNotFound
 from headgate.web.guard import identity_of
-from headgate.web.identity import Identity, Tag
+from headgate.web.identity import Identity, Tag, identify_again
 from headgate.web.pages.rendering import make_environment, query_text
 from headgate.web.pages.site import Site
 from headgate.web.problems import HttpProblem, not_authorised, problem_of, problem_response
+from headgate.web.sessions import COOKIE
 
 log: Final = logging.getLogger(__name__)
 
@@ -39,7 +40,6 @@ class Visit:
     site: Site
     request: Request
     identity: Identity | None
-    form: Mapping[str, str]  # of a POST
 
     def ask(self, name: str, default: str = "") -> str:
         """A value of the query."""
@@ -92,6 +92,19 @@ class Visit:
         access, who = self.site.running.access, self.identity
         return who is not None and access.may(who.login, queue.vhost.name, "read", queue.name)
 
+    def is_current(self) -> bool:
+        """Whether who asked is still logged in and may see pages: an answer that goes on for long asks again."""
+        if self.site.broker is None:
+            return True
+        if self.identity is None:
+            return False
+        token = self.request.cookies.get(COOKIE)
+        by_session = "authorization" not in self.request.headers
+        if by_session and not self.request.app.state.sessions.holds(token or ""):
+            return False
+        known = identify_again(self.site.broker, self.identity)
+        return known is not None and known.has("management")
+
     def link(self, **changes: Any) -> str:
         """This page with other values in its query."""
         return self.request.url.path + query_text({**self.request.query_params, **changes})
@@ -119,7 +132,6 @@ class PageEntry:
 
     path: str
     answer: Answer
-    method: str = "GET"
     needs: Tag | None = "management"
 
 
@@ -130,14 +142,8 @@ class PageTable:
         self.pages: list[PageEntry] = []
 
     def get(self, path: str, *, needs: Tag | None = "management") -> Callable[[Answer], Answer]:
-        return self._add(path, "GET", needs)
-
-    def post(self, path: str, *, needs: Tag | None = "management") -> Callable[[Answer], Answer]:
-        return self._add(path, "POST", needs)
-
-    def _add(self, path: str, method: str, needs: Tag | None) -> Callable[[Answer], Answer]:
         def declare(answer: Answer) -> Answer:
-            self.pages.append(PageEntry(path, answer, method, needs))
+            self.pages.append(PageEntry(path, answer, needs))
             return answer
 
         return declare
@@ -150,7 +156,7 @@ def page_routes(site: Site, table: PageTable) -> list[Route]:
 
 def _route(site: Site, page: PageEntry) -> Route:
     async def respond(request: Request) -> Response:
-        visit = Visit(site, request, identity_of(request.scope), await _read_form(request))
+        visit = Visit(site, request, identity_of(request.scope))
         if (refusal := _admit(visit, page)) is not None:
             return refusal
         try:
@@ -158,10 +164,10 @@ def _route(site: Site, page: PageEntry) -> Route:
         except HeadgateError as problem:
             return _show_problem(visit, _page_problem(problem))
         except Exception:
-            log.exception("%s %s failed", page.method, page.path)
+            log.exception("GET %s failed", page.path)
             return _show_problem(visit, HttpProblem(500, "internal error, see the log"))
 
-    return Route(page.path, respond, methods=[page.method])
+    return Route(page.path, respond, methods=["GET"])
 
 
 async def _answer(page: PageEntry, visit: Visit) -> Response:
@@ -169,13 +175,6 @@ async def _answer(page: PageEntry, visit: Visit) -> Response:
         response: Response = await page.answer(visit)
         return response
     return await run_in_threadpool(page.answer, visit)
-
-
-async def _read_form(request: Request) -> dict[str, str]:
-    if request.method != "POST":
-        return {}
-    body = (await request.body()).decode(errors="replace")
-    return dict(parse_qsl(body, keep_blank_values=True))
 
 
 def _admit(visit: Visit, page: PageEntry) -> Response | None:

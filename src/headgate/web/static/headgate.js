@@ -15,6 +15,9 @@ for (const button of $$("[data-theme-toggle]")) {
   });
 }
 
+// ---- where one is, in a row of links that scrolls ----
+$(".side nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+
 // ---- tables ----
 const cellKey = (row, at) => {
   const cell = row.cells[at];

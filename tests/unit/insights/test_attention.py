@@ -1,0 +1,46 @@
+"""What needs a hand."""
+
+from types import SimpleNamespace
+
+from headgate.insights import find_sql_attention, list_queues
+from headgate.insights.attention import GROWN, SAMPLE_S, SAMPLES, UnackedHistory
+from headgate.queues import Usage, connect
+
+
+def holding(count):
+    """A consumer that holds so many messages."""
+    connection = SimpleNamespace(name="c")
+    return SimpleNamespace(connection=connection, channel=1, tag="t", unacknowledged=count)
+
+
+def looked(*counts, apart=SAMPLE_S):
+    history = UnackedHistory()
+    for number, count in enumerate(counts):
+        history.add([holding(count)], number * apart)
+    return history.is_growing(("c", 1, "t"))
+
+
+def test_a_consumer_that_holds_more_with_every_look_is_growing():
+    growing = range(GROWN, GROWN + SAMPLES)
+    assert looked(*growing)
+    assert looked(5, 900, 5, *growing)  # the last looks count
+
+
+def test_a_consumer_that_holds_much_but_not_more_or_little_is_not_growing():
+    assert not looked(*[GROWN * 5] * SAMPLES)
+    assert not looked(1, 2, 3, 4)
+    assert not looked(GROWN, GROWN + 1)  # too few looks to tell
+
+
+def test_looks_at_the_same_moment_count_once():
+    assert not looked(*range(GROWN, GROWN + SAMPLES), apart=0.01)
+
+
+def test_a_consumer_on_sql_whose_filter_leaves_most_of_what_it_claims_misses_an_index():
+    with connect("memory://") as database:
+        queue = database.queue("orders")
+        usage = Usage(claims=10, rows=10, unmatched=5_000)
+        queue._engine.run(queue._operations.add_usage(queue.info, "eu", usage))
+        [found] = find_sql_attention(list_queues(database))
+    assert (found.kind, found.name) == ("sql", "orders")
+    assert "index" in found.advice
