@@ -40,7 +40,7 @@ class LoginSessions:
         return known[1]
 
     def holds(self, token: str) -> bool:
-        """Whether a token stands for somebody; its session ends when it would have ended."""
+        """Whether a token has a session; asking does not prolong it."""
         known = self._open.get(token)
         return known is not None and known[0] >= self._clock()
 

@@ -195,7 +195,7 @@ def _edge(binding: Binding, left: dict[str, int], right: dict[str, int], taken: 
     if not to_queue:
         path = f"M204 {start} C 280 {start}, 280 {end}, 204 {end}"
         return DrawnEdge(path, text, 268, (start + end) // 2, lit)
-    path = f"M204 {start} C 400 {start}, 420 {end}, {_RIGHT} {end}"
+    path = f"M204 {start} C 330 {start}, 310 {end}, 440 {end} H {_RIGHT}"  # flat below its text
     return DrawnEdge(path, text, 452, end - 5, lit)
 
 

@@ -25,6 +25,8 @@ from headgate.web.pages.site import Site
 from headgate.web.problems import HttpProblem, not_authorised, problem_of, problem_response
 from headgate.web.sessions import COOKIE
 
+# The page of all, by the page of one.
+ABOVE: Final = {"/queue": "/queues", "/stream": "/streams", "/sql-queue": "/sql-queues"}
 log: Final = logging.getLogger(__name__)
 
 
@@ -118,6 +120,7 @@ class Visit:
             "menu": self.site.menu,
             "identity": self.identity,
             "here": self.request.url.path,
+            "above": ABOVE.get(self.request.url.path, ""),
             "notices": (),
         }
         return _environment().get_template(template).render(frame | values)
