@@ -16,6 +16,7 @@ WORDS: Final = {
     "memory": "low on memory",
     "disk": "low on disk",
     "store": "the store cannot commit",
+    "streams": "a stream cannot be written",
 }
 DISK_FREE_BYTES: Final = 50_000_000
 LOOK_S: Final = 0.5  # between two looks at memory and disk
@@ -29,6 +30,7 @@ class Alarms:
     def __init__(self) -> None:
         self.active: dict[str, None] = {}  # in the order in which they were raised
         self.behind: set[object] = set()  # stores with too much to write; they say so to no client
+        self._unwritable: set[object] = set()  # streams
         self.memory_limit_bytes = 0
         self.disk_limit_bytes = DISK_FREE_BYTES
         self.on_change: list[Callable[[], None]] = []  # called when anything above changes
@@ -88,6 +90,11 @@ class Alarms:
             del self.active[name]
             log.warning("alarm cleared", extra={"alarm": name, "others": list(self.active)})
         self._tell()
+
+    def set_unwritable(self, stream: object, is_unwritable: bool) -> None:
+        """Raise the alarm of streams while one of them cannot be written."""
+        (self._unwritable.add if is_unwritable else self._unwritable.discard)(stream)
+        self.set("streams", bool(self._unwritable))
 
     def set_behind(self, store: object, is_behind: bool) -> None:
         """Stop publishers for the moment in which a store has more to write than should wait in memory."""

@@ -50,8 +50,7 @@ class ClassicQueue(BrokerQueue):
         )
         self._levels: list[list[BrokerConsumer]] = []  # by priority, the highest first
         self.first_lane = first_lane
-        self._broker = vhost.broker
-        self._store = vhost.broker.store
+        self._broker, self._store = vhost.broker, vhost.broker.store
         self._lanes: dict[int, QueueLane] = {}  # by priority, the highest first
         self._next_position = self._first_position = 1
         self._turn = 0
@@ -75,7 +74,7 @@ class ClassicQueue(BrokerQueue):
         self._lane = self._lane_of(0)
         self._watch.begin(definition.expires)
         self._filtering.redefine(definition.filter)
-        self._enforce_limits()
+        self.enforce_limits()
 
     @property
     def published(self) -> int:
@@ -104,7 +103,7 @@ class ClassicQueue(BrokerQueue):
         self.ready_bytes += message.body_size
         self._broker.dirty.add(self)
         if not self._plain or expires is not None:
-            self._enforce_limits()
+            self.enforce_limits()
             if expires is not None:
                 self.arm_expiry()
         return True
@@ -136,7 +135,7 @@ class ClassicQueue(BrokerQueue):
             entry.redelivered = True
             if self.definition.type != "quorum" or self._returns.accepts(entry, failed):
                 self.give_back(entry)
-        self._enforce_limits()
+        self.enforce_limits()
         self.arm_expiry()
         self._broker.dirty.add(self)
 
@@ -150,7 +149,7 @@ class ClassicQueue(BrokerQueue):
         self.waiting -= 1
         if not self.is_deleted:
             self.give_back(entry)
-            self._enforce_limits()
+            self.enforce_limits()
             self.arm_expiry()
             self._broker.dirty.add(self)
 
@@ -357,7 +356,8 @@ class ClassicQueue(BrokerQueue):
             self.vhost.dead_letter(self, message, "maxlen")
         return False
 
-    def _enforce_limits(self) -> None:
+    def enforce_limits(self) -> None:
+        """Drop from the front what is too much."""
         definition = self.definition
         if definition.overflow != "drop-head":
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.broker.queue import ClassicQueue
+from headgate.broker.returns import WAITING, QuorumReturns
 from headgate.store import Contents
 
 if TYPE_CHECKING:
@@ -34,6 +35,27 @@ def restore(broker: Broker, contents: Contents) -> None:
         if lane not in used:  # of a queue that was not to survive
             broker.store.clear(lane)
     broker.reserve_lanes(max((*used, *contents.lanes, 0)))
+    _restore_waiting(broker, contents)
+    for vhost in broker.vhosts.values():
+        for queue in vhost.queues.values():
+            if isinstance(queue, ClassicQueue):  # what was delivered counts again
+                queue.enforce_limits()
+
+
+def _restore_waiting(broker: Broker, contents: Contents) -> None:
+    """Let messages that came back wait for the rest of their time."""
+    for (kind, key), value in contents.definitions.items():
+        if kind != WAITING:
+            continue
+        name, rest = key.split("\0", 1)
+        queue_name, level, position = rest.rsplit("\0", 2)
+        vhost = broker.vhosts.get(name)
+        queue = None if vhost is None else vhost.queues.get(queue_name)
+        is_there = isinstance(queue, ClassicQueue) and QuorumReturns(queue).hold_again(
+            int(level), int(position), int(value)
+        )
+        if not is_there:
+            broker.store.define(kind, key, None)
 
 
 def _restore_exchange(vhost: VirtualHost, name: str, table: dict[str, Any]) -> None:

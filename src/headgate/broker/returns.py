@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.broker.message import QueueEntry
 from headgate.broker.records import make_record
 
 if TYPE_CHECKING:
     from headgate.broker.queue import ClassicQueue
+
+WAITING: Final = "waiting"  # the kind under which the store has those that wait, and until when
 
 
 class QuorumReturns:
@@ -25,10 +27,38 @@ class QuorumReturns:
         retry = self._queue.definition.retry
         delay = 0 if retry is None else retry.delay_ms(entry.deliveries, failed)
         if delay:
-            self._queue.waiting += 1
-            due = self._broker.now() + delay
-            self._broker.call_at(due, lambda: self._queue.give_back_late(entry))
+            self._hold(entry, self._broker.now() + delay)
         return not delay
+
+    def _hold(self, entry: QueueEntry, due: int) -> None:
+        """Keep an entry until it is due; a restart does not shorten that."""
+        queue, define = self._queue, self._broker.store.define
+        key = "\0".join((queue.vhost.name, queue.name, f"{entry.lane}", f"{entry.position}"))
+        queue.waiting += 1
+        if entry.stored:
+            define(WAITING, key, b"%d" % due)
+
+        def release() -> None:
+            if entry.stored:
+                define(WAITING, key, None)
+            queue.give_back_late(entry)
+
+        self._broker.call_at(due, release)
+
+    def hold_again(self, level: int, position: int, due: int) -> bool:
+        """Take an entry that waited before a restart out of its lane, until it is due; False if it is not there."""
+        for lane in self._queue.lanes:
+            if lane.priority != level:
+                continue
+            rows = lane.read_gap((position,)) if lane.in_gap(position) else lane.head
+            entry = next((one for one in rows if one.position == position), None)
+            if entry is not None:
+                lane.take_out(entry)
+                entry.redelivered = True
+                self._queue.ready_bytes -= entry.message.body_size
+                self._hold(entry, due)
+                return True
+        return False
 
     def _count(self, entry: QueueEntry) -> bool:
         """Count that a message came back; False if that was once too often."""

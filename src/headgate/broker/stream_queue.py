@@ -138,6 +138,7 @@ class StreamQueue(BrokerQueue):
 
     def _stored(self, done: Future[None], calls: Sequence[Callable[[], None]]) -> None:
         self._is_writing = False
+        self._broker.alarms.set_unwritable(self, False)
         log_failure(done)
         for call in calls:
             call()
@@ -145,6 +146,11 @@ class StreamQueue(BrokerQueue):
         self._broker.note_backlog(self, self.waiting_bytes)
         self._note_change()
         self._broker.flush()
+
+    def _note_trouble(self) -> None:
+        """Stop publishers until the messages that are being written can be."""
+        if self._is_writing and not self.is_deleted:
+            self._broker.alarms.set_unwritable(self, True)
 
     # ---- messages out
 
@@ -290,6 +296,7 @@ class StreamQueue(BrokerQueue):
         self._readers.clear()
         self._pending.clear()
         self._broker.note_backlog(self, 0)
+        self._broker.alarms.set_unwritable(self, False)
         with self._opening:  # no thread is just creating it
             self.home.discard(self.directory, self._close_in_thread)
         calls, self._after_write = self._after_write, []
@@ -368,6 +375,7 @@ class StreamQueue(BrokerQueue):
                 log.error(
                     "%s cannot be written, next try in %g s: %s", self.where, RETRY_S, problem
                 )
+                self.home.post(self._note_trouble)
                 self._release_in_thread()
                 if self.home.closing.wait(RETRY_S):
                     log.error("%s: closed without the last messages, which were not confirmed", self.where)  # fmt: skip

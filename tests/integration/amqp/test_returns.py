@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pika
 import pytest
-from pika.exceptions import ChannelClosedByBroker
+from pika.exceptions import AMQPError, ChannelClosedByBroker
 
+from headgate.broker.returns import WAITING
 from headgate.testing import Broker
 from tests.patience import PATIENCE
 
@@ -65,14 +66,58 @@ def test_a_retry_is_delivered_at_once_where_its_type_says_so(broker, kind, at_on
         next_of(channel)
 
 
-def test_all_retries_are_delayed_and_a_restart_loses_none(tmp_path):
+def test_a_restart_does_not_shorten_the_delay_of_a_retry(tmp_path):
     with Broker(tmp_path) as broker, channel_of(broker) as channel:
-        declare(channel, delayed_retry_type="all", delayed_retry_min=60_000)
+        declare(channel, delayed_retry_type="all", delayed_retry_min=1_500)
+        declare(channel, delayed_retry_type="all", delayed_retry_min=1_500)
         tag, _ = next_of(channel)
+        begin = time.monotonic()
         channel.basic_nack(tag, requeue=True)
-        assert channel.queue_declare("q", passive=True).method.message_count == 0
+        assert channel.queue_declare("q", passive=True).method.message_count == 1
     with Broker(tmp_path) as broker, channel_of(broker) as channel:
-        assert channel.basic_get("q", auto_ack=True)[2] == b"m"
+        assert channel.queue_declare("q", passive=True).method.message_count == 1
+        channel.basic_ack(next_of(channel)[0])
+        tag, headers = next_of(channel)
+        assert time.monotonic() - begin >= 1.49  # the broker counts milliseconds
+        assert headers["x-delivery-count"] == 1
+        channel.basic_ack(tag)
+    with Broker(tmp_path) as broker, channel_of(broker) as channel:
+        assert channel.queue_declare("q", passive=True).method.message_count == 0
+        assert not [kind for kind, _ in broker.broker.store.read().definitions if kind == WAITING]
+
+
+def test_a_retry_of_a_queue_that_was_deleted_is_forgotten(tmp_path):
+    with Broker(tmp_path) as broker, channel_of(broker) as channel:
+        declare(channel, delayed_retry_type="all", delayed_retry_min=3_600_000)
+        channel.basic_nack(next_of(channel)[0], requeue=True)
+        channel.queue_delete("q")
+    with Broker(tmp_path):
+        pass
+    with Broker(tmp_path) as broker:
+        assert not [kind for kind, _ in broker.broker.store.read().definitions if kind == WAITING]
+
+
+def test_after_a_crash_a_queue_holds_no_more_than_its_limit(served):
+    limits = {"x-max-length": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    lasting = pika.BasicProperties(delivery_mode=2)
+    connection = served.connect()
+    channel = connection.channel()
+    channel.queue_declare("dead", durable=True)
+    channel.queue_declare("q", durable=True, arguments=limits)
+    channel.confirm_delivery()
+    for number in range(6):
+        channel.basic_publish("", "q", b"%d" % number, lasting)
+        if number < 3:
+            channel.basic_get("q")
+    served.kill()
+    with suppress(AMQPError):
+        connection.close()
+    served.start()
+    with served.connect() as connection:
+        channel = connection.channel()
+        for queue, wanted in (("q", [b"3", b"4", b"5"]), ("dead", [b"0", b"1", b"2"])):
+            assert channel.queue_declare(queue, passive=True).method.message_count == 3
+            assert [channel.basic_get(queue)[2] for _ in range(3)] == wanted
 
 
 @pytest.mark.parametrize(("version", "counted"), [("4.0.5", 1), ("4.3.0", None)])

@@ -1,4 +1,4 @@
-"""A disk without space under the broker's store: publishers wait, nothing confirmed is lost, and it goes on with space."""
+"""A disk without space under the broker's store and its streams: publishers wait, nothing confirmed is lost, and it goes on with space."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.patience import PATIENCE, wait_until
 from tests.served import Served
 
 FEW, MORE = 20, 40
+REASONS = {"classic": "the store cannot commit", "stream": "a stream cannot be written"}
 SMALL_BYTES = 4_096  # one page of the store, which is never all that a commit writes
 
 
@@ -26,6 +27,11 @@ def limit_files(pid: int, size: int) -> None:
     """Let no file of a process grow beyond a size, as on a disk that is full."""
     hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
+
+
+@pytest.fixture(params=["classic", "stream"])
+def queue_type(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 class Publisher(threading.Thread):
@@ -56,28 +62,38 @@ def fill_disk(served: Served) -> Publisher:
     return publisher
 
 
-def publish(served: Served) -> None:
+def publish(served: Served, queue_type: str) -> None:
     with served.connect() as connection:
         channel = connection.channel()
-        channel.queue_declare("orders", durable=True)
+        channel.queue_declare("orders", durable=True, arguments={"x-queue-type": queue_type})
         channel.confirm_delivery()
         for number in range(FEW):
             lasting = pika.BasicProperties(delivery_mode=2)
             channel.basic_publish("", "orders", b"%d" % number, lasting)
 
 
-def list_numbers(served: Served) -> list[int]:
-    """Take everything that is in the queue."""
-    found = []
+def list_numbers(served: Served, queue_type: str) -> list[int]:
+    """Everything that is in the queue."""
+    found: list[int] = []
     with served.connect() as connection:
         channel = connection.channel()
+        if queue_type == "stream":
+            channel.basic_publish("", "orders", b"-1")
+            channel.basic_qos(prefetch_count=1_000)
+            start = {"x-stream-offset": "first"}
+            for _, _, body in channel.consume("orders", arguments=start):
+                if int(body) == -1:
+                    return list(dict.fromkeys(found))  # what was not confirmed may be there twice
+                found.append(int(body))
         while (got := channel.basic_get("orders", auto_ack=True))[0] is not None:
             found.append(int(got[2]))
     return found
 
 
-def test_publishers_wait_while_the_disk_is_full_and_nothing_is_lost(served: Served) -> None:
-    publish(served)
+def test_publishers_wait_while_the_disk_is_full_and_nothing_is_lost(
+    served: Served, queue_type: str
+) -> None:
+    publish(served, queue_type)
     publisher = fill_disk(served)
     told: list[str] = []
     with served.connect() as connection:
@@ -85,10 +101,10 @@ def test_publishers_wait_while_the_disk_is_full_and_nothing_is_lost(served: Serv
             lambda _, method: told.append(method.method.reason)
         )
         connection.add_on_connection_unblocked_callback(lambda *_: told.append("unblocked"))
-        connection.channel().basic_publish("", "orders", b"-1")
+        connection.channel().basic_publish("", "nowhere", b"")
         while not told:
             connection.process_data_events(1)
-        assert told == ["the store cannot commit"]
+        assert told == [REASONS[queue_type]]
         assert publisher.confirmed == []
         limit_files(served.pid, resource.RLIM_INFINITY)
         while len(told) < 2:
@@ -97,17 +113,19 @@ def test_publishers_wait_while_the_disk_is_full_and_nothing_is_lost(served: Serv
     assert publisher.confirmed == list(range(FEW, FEW + MORE))
     served.kill()
     served.start()
-    assert list_numbers(served) == list(range(FEW + MORE))
+    assert list_numbers(served, queue_type) == list(range(FEW + MORE))
 
 
-def test_a_broker_killed_on_a_full_disk_has_what_it_confirmed(served: Served) -> None:
-    publish(served)
+def test_a_broker_killed_on_a_full_disk_has_what_it_confirmed(
+    served: Served, queue_type: str
+) -> None:
+    publish(served, queue_type)
     publisher = fill_disk(served)
     served.kill()
     publisher.join(PATIENCE)
     assert publisher.confirmed == []
     served.start()
-    assert list_numbers(served) == list(range(FEW))
+    assert list_numbers(served, queue_type) == list(range(FEW))
 
 
 @pytest.fixture
