@@ -16,8 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
+import headgate.queues.database
 import headgate.queues.sql.operations
 import headgate.queues.sqlite.engine
+import headgate.spark.sink.parquet
+import headgate.spark.sink.queue
+import headgate.spark.sink.stream
 import headgate.streams.stream  # noqa: F401  what commits import, once for all children
 from headgate.pipelines.layout import TableLayout
 from headgate.spark.sink import table_compaction
@@ -102,7 +106,9 @@ def in_a_child(work: Callable[[], None]) -> int:
 
 
 def main(folder: Path) -> None:
-    sinks.COMMITTERS = 1  # one place after the other: so every step is reached
+    pa.array([b""])  # pyarrow imports pandas for the first list, which takes longer than a commit
+    assert sinks.COMMIT_THREADS > 1
+    sinks.COMMIT_THREADS = 1  # one place after the other: so every step is reached
     ended, die_at = -9, 0
     while ended == -9:
         die_at += 1
