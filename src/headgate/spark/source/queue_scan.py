@@ -34,7 +34,7 @@ _LARGEST_PAGE: Final = 1 << 14  # rows
 _PAGE_BYTES: Final = 16 << 20
 _DOCUMENT_OF: Final[dict[Scope, str]] = {"header": "headers", "property": "properties"}
 _SCOPE_OF: Final = {document: scope for scope, document in _DOCUMENT_OF.items()}
-_STATE_NAMES: Final = pa.array([*STATES, ARCHIVED])
+_STATE_NAMES: Final = (*STATES, ARCHIVED)
 Key: TypeAlias = tuple[int, ...]
 K = TypeVar("K")
 
@@ -216,7 +216,7 @@ def message_columns(batch: pa.RecordBatch, selected: SelectedColumns) -> pa.Reco
             only = selected.headers if name == "headers" else selected.properties
             arrays.update(shred_headers(parse_documents(array), _SCOPE_OF[name], only))
         else:
-            arrays[name] = _STATE_NAMES.take(array) if name == "_state" else array
+            arrays[name] = pa.array(_STATE_NAMES).take(array) if name == "_state" else array
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
