@@ -11,11 +11,14 @@ from typing import Any
 
 import pika
 import pytest
+from pika.spec import Basic
 
+from headgate.amqp.channel import Channel as AmqpChannel
 from headgate.broker import User, hash_quickly
 from headgate.testing import Broker
 
 Channel = Any
+RecoverAsync = Basic.RecoverAsync
 KINDS = ("configure", "write", "read")
 SUBSETS = [subset for size in range(4) for subset in combinations(KINDS, size)]
 TAGS = ("", "administrator", "monitoring", "policymaker", "management", "impersonator", "own")
@@ -37,10 +40,19 @@ def get_and(settle: Callable[[Channel, int], None]) -> Callable[[Channel], None]
 # What each method needs, in the order in which it is asked for.
 METHODS: dict[str, tuple[list[str], Callable[[Channel], Any]]] = {
     "channel.open": ([], lambda c: None),
+    "channel.flow": ([], lambda c: c.flow(True)),
+    "channel.close": ([], lambda c: c.close()),
     "basic.qos": ([], lambda c: c.basic_qos(prefetch_count=3)),
     "basic.recover": ([], lambda c: c.basic_recover(requeue=True)),
+    "basic.recover-async": (
+        [],
+        lambda c: (c._impl._send_method(RecoverAsync(requeue=True)), c.basic_qos()),
+    ),
     "confirm.select": ([], lambda c: c.confirm_delivery()),
-    "tx": ([], lambda c: (c.tx_select(), c.tx_commit(), c.tx_rollback())),
+    "tx.select tx.commit tx.rollback": (
+        [],
+        lambda c: (c.tx_select(), c.tx_commit(), c.tx_rollback()),
+    ),
     "queue.declare new": ([f"configure {Q[:-1]}-new'"], lambda c: c.queue_declare("q-new")),
     "queue.declare again": ([f"configure {Q}"], lambda c: c.queue_declare("q")),
     "queue.declare passive": ([], lambda c: c.queue_declare("q", passive=True)),
@@ -78,9 +90,15 @@ METHODS: dict[str, tuple[list[str], Callable[[Channel], Any]]] = {
         lambda c: (c.basic_publish("", "nowhere", b""), c.basic_qos()),
     ),
     "basic.get": ([f"read {Q}"], lambda c: c.basic_get("q")),
-    "basic.consume and cancel": (
+    "basic.consume basic.cancel": (
         [f"read {Q}"],
         lambda c: c.basic_cancel(c.basic_consume("q", lambda *_: None)),
+    ),
+    "basic.consume to browse": (
+        [f"read {Q}"],
+        lambda c: c.basic_consume(
+            "q", lambda *_: None, auto_ack=True, arguments={"x-browse": True}
+        ),
     ),
     "basic.consume direct replies": (
         [],
@@ -124,6 +142,16 @@ def allow(broker: Broker, kinds: tuple[str, ...], tag: str) -> None:
         broker.broker.access.set_tags("u", [tag])
 
     broker.call(change)
+
+
+def test_the_matrix_has_every_method() -> None:
+    answered = {
+        name.removeprefix("on_").replace("_", ".", 1).replace("_", "-")
+        for name in dir(AmqpChannel)
+        if name.startswith("on_")
+    }
+    named = {word for method in METHODS for word in method.split()}
+    assert {*answered, "channel.open", "basic.publish"} <= named
 
 
 @pytest.mark.parametrize("tag", TAGS)
