@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from headgate.broker import Broker, Login, LoginRefused
+from headgate.broker import Broker, Login, LoginRefused, PasswordHash
 
 log: Final = logging.getLogger(__name__)
 
@@ -25,6 +25,9 @@ class Identity:
     """A user that has logged in."""
 
     login: Login
+    password: PasswordHash | None = field(
+        default=None, repr=False
+    )  # while it stays, a session may last
 
     @property
     def name(self) -> str:
@@ -50,10 +53,12 @@ class Identity:
 async def identify(broker: Broker, name: str, password: str, address: str) -> Identity | None:
     """Log in with a password, or a token in its place; None if the login is refused."""
     try:
-        return Identity(await broker.access.authenticate(name, password, address))
+        login = await broker.access.authenticate(name, password, address)
     except LoginRefused as refusal:
         log.warning("HTTP login refused: %s", refusal, extra={"address": address})
         return None
+    user = broker.access.users.get(login.name)
+    return Identity(login, user.password if user is not None else None)
 
 
 def identify_again(broker: Broker, known: Identity) -> Identity | None:
@@ -62,4 +67,6 @@ def identify_again(broker: Broker, known: Identity) -> Identity | None:
         expires = known.login.expires
         return known if expires is None or expires * 1000 > broker.now() else None
     user = broker.access.users.get(known.name)
-    return None if user is None else Identity(Login(user.name, user.tags))
+    if user is None or user.password != known.password:
+        return None
+    return Identity(Login(user.name, user.tags), known.password)

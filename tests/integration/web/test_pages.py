@@ -143,17 +143,22 @@ def test_logging_out_ends_the_session(client):
     assert client.get("/queues").status_code == 303
 
 
-def test_a_changed_password_ends_the_sessions_of_its_user(shop, client):
-    def set_password(password):
+@pytest.mark.parametrize("by", ["user", "definitions"])
+def test_a_changed_password_ends_the_sessions_of_its_user(shop, client, by):
+    def set_password(password, by="user"):
         body = {"password": password, "tags": "management"}
-        answer = httpx.put(f"{shop.http_url}/api/users/anna", json=body, auth=("guest", "guest"))
+        method, path = "PUT", "/api/users/anna"
+        if by == "definitions":
+            method, path = "POST", "/api/definitions"
+            body = {"users": [{"name": "anna", **body}]}
+        answer = httpx.request(method, shop.http_url + path, json=body, auth=("guest", "guest"))
         assert answer.is_success
 
     set_password("first")
     with httpx.Client(base_url=shop.http_url, headers={"Origin": shop.http_url}) as browser:
         browser.post("/login", data={"username": "anna", "password": "first"})
         assert browser.get("/queues").status_code == 200
-        set_password("second")
+        set_password("second", by)
         assert browser.get("/queues").status_code == 303
     assert client.get("/queues").status_code == 200  # of another user
 
