@@ -2,30 +2,65 @@
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
 import struct
+import tempfile
+import threading
 import time
+from collections.abc import Callable
+from multiprocessing import Process
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
 from random import Random
 from statistics import quantiles
+from typing import Final
 
-from amqp import Served, in_process, served
+from amqp import Served, in_process, publish, served
 from amqp_client import Client, connected, encode_publish
-from figures import RATE, Recorder, at_most
+from figures import RATE, Recorder, at_least, at_most
 from reports import options, recorded
 
 from headgate.amqp.methods import FRAME, method_frame
 from headgate.amqp.properties import content_header, encode_properties
 
 CONNECT_S = 3.0
+CONNECTS = 200  # a second
+CLOSED_S = 3.0  # after which the broker has let go of a connection that was closed
 MB = 1e6
+ABOVE = 300_000_000  # bytes of memory that a flood may take, above what a broker needs at its start
 
 
-def flood(port: int, seconds: float) -> None:
+def flood(port: int, seconds: float, queue: str = "unread", size: int = 1_000, durable: bool = False) -> None:  # fmt: skip
     """Publish without waiting for anything."""
-    message = encode_publish("unread", body=b"x" * 1_000) * 100
+    message = encode_publish(queue, durable=durable, body=b"x" * size)
+    messages = message * max(1, 100_000 // len(message))
     with connected(port) as client:
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
-            client.socket.sendall(message)
+            client.socket.sendall(messages)
+
+
+def connect_steadily(port: int, seconds: float, made: Synchronized[int]) -> None:
+    """Connect, open a channel and close, so many times a second, or as many as can be."""
+    began = time.monotonic()
+    while (now := time.monotonic()) < began + seconds:
+        time.sleep(max(0.0, began + made.value / CONNECTS - now))
+        with connected(port) as client:
+            client.call(0, "connection.close", 200, "", 0, 0)
+        made.value += 1
+
+
+def times_beside(process: Process, ask: Callable[[], object]) -> list[float]:
+    """How long a client waits for an answer, again and again while a process runs; in seconds."""
+    times: list[float] = []
+    while process.is_alive():
+        began = time.perf_counter()
+        ask()
+        times.append(time.perf_counter() - began)
+        time.sleep(0.002)
+    process.join()
+    return times
 
 
 def bench_connections(bench: Recorder, broker: Served, quick: bool) -> None:
@@ -41,6 +76,74 @@ def bench_connections(bench: Recorder, broker: Served, quick: bool) -> None:
     bench.add("connects", made / (time.monotonic() - began), RATE)
     for client in clients:
         client.close()
+
+
+def bench_connects(bench: Recorder, broker: Served, quick: bool) -> None:
+    seconds = 6.0 if quick else 60.0
+    bench.part(f"{CONNECTS} connects a second for {seconds:.0f} s: connect, open a channel, close")
+    made = multiprocessing.Value(ctypes.c_int, 0)
+    with connected(broker.port) as other:
+        other.declare("served")
+        other.call(1, "confirm.select", False)
+        message = encode_publish("served")
+
+        def confirm() -> None:
+            other.socket.sendall(message)
+            other.read()
+
+        in_process(connect_steadily, broker.port, 5.0, made).join()  # as much memory as it takes
+        time.sleep(CLOSED_S)
+        before, made.value = broker.memory, 0
+        connecting = in_process(connect_steadily, broker.port, seconds, made)
+        times = times_beside(connecting, confirm)
+    bench.add("connects reached", made.value / seconds, RATE, at_least(0.95 * CONNECTS))
+    bench.add("p99 of another client's confirm", quantiles(times, n=100)[98] * 1e3, "ms")
+    time.sleep(CLOSED_S)
+    bench.add("memory that a connect leaves", (broker.memory - before) / made.value / 1e3, "kB", at_most(1))  # fmt: skip
+
+
+def bench_floods(bench: Recorder, quick: bool) -> None:
+    bench.part("Two publishers that never wait, 300 MB above its start as the memory alarm")
+    seconds = 8.0 if quick else 30.0
+    for name, size, durable in (
+        ("transient messages of 1 kB, all in memory", 1_000, None),
+        ("transient messages of 1 kB", 1_000, False),
+        ("durable messages of 1 kB", 1_000, True),
+        ("durable messages of 100 kB", 100_000, True),
+    ):
+        with tempfile.TemporaryDirectory() as place:
+            data = None if durable is None else Path(place) / "data"
+            with served(data) as idle:
+                limit = idle.memory + ABOVE
+            with served(data, "--set", f"alarms.memory={limit}") as broker:
+                _flood(bench, broker, name, seconds, size, bool(durable))
+
+
+def _flood(bench: Recorder, broker: Served, name: str, seconds: float, size: int, durable: bool) -> None:  # fmt: skip
+    with connected(broker.port) as other:
+        queues = ("unread", "unread too")
+        for queue in queues:
+            other.declare(queue, durable)
+        before, peak = broker.memory, 0
+
+        def ask() -> None:
+            nonlocal peak
+            other.call(1, "queue.declare", 0, "unread", True, False, False, False, False, {})
+            peak = max(peak, broker.memory)
+
+        flooding = [in_process(flood, broker.port, seconds, q, size, durable) for q in queues]
+        ending = threading.Timer(seconds + 1, lambda: [process.kill() for process in flooding])
+        ending.start()  # one that is blocked does not end by itself
+        times = times_beside(flooding[0], ask)
+        flooding[1].join()
+        ending.cancel()
+        bench.add(f"{name}: most memory above the start", (peak - before) / MB, "MB", at_most(1.5 * ABOVE / MB))  # fmt: skip
+        bench.add(f"{name}: p99 of another client's answer", quantiles(times, n=100)[98] * 1e3, "ms")  # fmt: skip
+        for queue in queues:
+            other.call(1, "queue.purge", 0, queue, False)
+        began = time.monotonic()
+        publish(broker.port, 100, encode_publish("unread"))  # waits until the alarm is cleared
+        bench.add(f"{name}: publishers go on after a purge within", time.monotonic() - began, "s", at_most(5))  # fmt: skip
 
 
 def bench_names(bench: Recorder, broker: Served, quick: bool) -> None:
@@ -126,10 +229,20 @@ def bench_delays(bench: Recorder, broker: Served, quick: bool) -> None:
 
 
 def bench_load(bench: Recorder, quick: bool) -> None:
-    parts = (bench_connections, bench_names, bench_neighbours, bench_large_message, bench_delays)
-    for part in parts:
+    bench_floods(bench, quick)
+    for part in PARTS.values():
         with served() as broker:
             part(bench, broker, quick)
+
+
+PARTS: Final[dict[str, Callable[[Recorder, Served, bool], None]]] = {
+    "connections": bench_connections,
+    "connects": bench_connects,
+    "names": bench_names,
+    "neighbours": bench_neighbours,
+    "large": bench_large_message,
+    "delays": bench_delays,
+}
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ SLICE_S: Final = 0.004  # of a turn, in which filters examine messages
 BOUND: Final = 20_000  # entries of a lane that stay in memory
 BOUND_BYTES: Final = 64 << 20  # of the bodies of a queue that stay in memory
 STEPS: Final = 400  # of long work that are taken in one turn
-BACKLOG_BYTES: Final = 64 << 20  # that may wait for a commit, before publishers are stopped
+BACKLOG_BYTES: Final = 16 << 20  # that may wait for a commit, before publishers are stopped
 
 
 class Codec(Protocol):

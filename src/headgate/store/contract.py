@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from headgate.store.changes import Changes
 
 PREFIX_DIGITS: Final = 6
+ROW_BYTES: Final = 400  # that a row which waits for its commit costs besides its record
 MAX_POSITION: Final = 1 << 36  # of a lane; their number is at most 1 << 27
 
 
@@ -82,7 +83,7 @@ class Store(ABC):
     def append(self, lane: int, position: int, record: bytes, body_id: int | None = None) -> None:
         """Store a record at a position above all others of its lane."""
         self._changes.append(lane, position, record if body_id is None else (record, body_id))
-        self._changes.size += len(record)
+        self._changes.size += len(record) + ROW_BYTES
 
     def share(self, body: bytes) -> int:
         """Store a body for several rows, which are appended before the next commit with the number returned."""
