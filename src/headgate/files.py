@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import pyarrow as pa
 
 UNFINISHED_SUFFIX: Final = ".new"
+BUSY_MS: Final = 5_000  # that a copy waits for one who has a database to itself
 _HERE: Final = -100  # AT_FDCWD: paths are relative to the working directory
 _EXCHANGE: Final = 2  # RENAME_EXCHANGE
 
@@ -82,14 +82,17 @@ def write_all(fd: int, content: bytes | memoryview) -> None:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Copy an SQLite database as it is at one moment, while others read and write it."""
-    import sqlite3
+    """Copy an SQLite database as it is at one moment, while others, in this process too, read and write it."""
+    # As they have it open: another SQLite library does not see the locks of its own process, and would copy torn pages.
+    import apsw
 
     with (
-        closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as reading,
-        closing(sqlite3.connect(target)) as writing,
+        closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)) as reading,
+        closing(apsw.Connection(str(target))) as writing,
     ):
-        reading.backup(writing)
+        reading.set_busy_timeout(BUSY_MS)
+        with writing.backup("main", reading, "main") as copying:
+            copying.step()  # all pages
 
 
 def remove_files(*paths: Path) -> None:
