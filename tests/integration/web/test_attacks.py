@@ -214,3 +214,15 @@ def test_many_open_pages_are_served_and_counted(target):
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def test_live_numbers_are_those_of_the_virtual_hosts_that_a_user_may_see(target):
+    def add():
+        target.broker.access.put_user(User("outside", hash_quickly("secret"), ("management",)))
+
+    target.call(add)
+    found = {}
+    for name, password in (("guest", "guest"), ("outside", "secret")):
+        with log_in(target, name, password) as browser, browser.stream("GET", "/live") as answer:
+            found[name] = json.loads(next(answer.iter_lines())[6:])["texts"]["ready"]
+    assert found == {"guest": "1", "outside": "0"}

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from starlette.responses import Response, StreamingResponse
 
-from headgate.broker import Broker
+from headgate.broker import Broker, VirtualHost
 from headgate.insights import (
     BrokerFacts,
     active_alarms,
@@ -53,12 +53,11 @@ class LiveSnapshot:
 
 
 class LiveFeed:
-    """Reads the numbers of a broker; however many pages are open, once in a while."""
+    """Reads the numbers of some virtual hosts of a broker; however many pages are open, once in a while."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, site: Site, vhosts: frozenset[str]) -> None:
+        self._site, self._names = site, vhosts
         self._last: tuple[float, LiveSnapshot, dict[str, int]] | None = None
-        self.watchers = 0
 
     def read(self) -> LiveSnapshot:
         """The numbers now, or those of at most a second ago."""
@@ -68,10 +67,11 @@ class LiveFeed:
         broker = self._site.running
         refresh(broker)
         sample_unacknowledged(broker)
-        facts = broker_facts(broker, broker.vhosts.values())
+        vhosts = [vhost for name, vhost in broker.vhosts.items() if name in self._names]
+        facts = broker_facts(broker, vhosts)
         counts = {name: facts.flow.total(*parts) for name, parts in RATES.items()}
         rates = self._rates(counts, now, facts.flow.rates)
-        snapshot = LiveSnapshot(*self._describe(broker, facts, rates))
+        snapshot = LiveSnapshot(*self._describe(vhosts, facts, rates))
         self._last = now, snapshot, counts
         return snapshot
 
@@ -84,14 +84,15 @@ class LiveFeed:
         return {name: max(counts[name] - before[name], 0) / (now - then) for name in counts}
 
     def _describe(
-        self, broker: Broker, facts: BrokerFacts, rates: dict[str, float]
+        self, vhosts: list[VirtualHost], facts: BrokerFacts, rates: dict[str, float]
     ) -> tuple[dict[str, int], dict[str, float], dict[str, str]]:
+        broker = self._site.running
         node = node_facts(broker, self._site.node)
         numbers = {
             "ready": facts.flow.counts["messages_ready"],
             "unacked": facts.flow.counts["messages_unacknowledged"],
-            "unmatched": sum(map(count_unmatched, broker.vhosts.values())),
-            "dead": sum(map(count_dead_letters, broker.vhosts.values())),
+            "unmatched": sum(map(count_unmatched, vhosts)),
+            "dead": sum(map(count_dead_letters, vhosts)),
             "connections": facts.connections,
             "alarms": len(active_alarms(broker)),
         }
@@ -105,28 +106,42 @@ class LiveFeed:
         return numbers, rates, texts
 
 
-_feeds: WeakKeyDictionary[Broker, LiveFeed] = WeakKeyDictionary()
+class LiveFeeds:
+    """The feeds of a broker, by the virtual hosts that their watchers may see."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[frozenset[str], LiveFeed] = {}
+        self.watchers = 0
+
+    def find(self, visit: Visit) -> LiveFeed:
+        names = frozenset(vhost.name for vhost in visit.vhosts())
+        if names not in self._feeds and len(self._feeds) >= MOST_WATCHERS:
+            self._feeds.clear()
+        return self._feeds.setdefault(names, LiveFeed(visit.site, names))
 
 
-def live_feed(site: Site) -> LiveFeed:
-    """The one feed of a broker."""
-    return _feeds.setdefault(site.running, LiveFeed(site))
+_feeds: WeakKeyDictionary[Broker, LiveFeeds] = WeakKeyDictionary()
+
+
+def live_feeds(site: Site) -> LiveFeeds:
+    """The feeds of a broker."""
+    return _feeds.setdefault(site.running, LiveFeeds())
 
 
 @pages.get("/live")
 async def watch(visit: Visit) -> Response:
     """The numbers as server-sent events."""
-    feed = live_feed(visit.site)
-    if feed.watchers >= MOST_WATCHERS:
+    feeds = live_feeds(visit.site)
+    if feeds.watchers >= MOST_WATCHERS:
         return Response("too many pages are open", 503)
-    return StreamingResponse(_events(feed, visit), media_type="text/event-stream")
+    return StreamingResponse(_events(feeds, visit), media_type="text/event-stream")
 
 
-async def _events(feed: LiveFeed, visit: Visit) -> AsyncIterator[str]:
-    feed.watchers += 1
+async def _events(feeds: LiveFeeds, visit: Visit) -> AsyncIterator[str]:
+    feeds.watchers += 1
     try:
         while visit.is_current() and not await visit.request.is_disconnected():
-            yield f"data: {feed.read().as_json()}\n\n"
+            yield f"data: {feeds.find(visit).read().as_json()}\n\n"
             await asyncio.sleep(EVERY_S)
     finally:
-        feed.watchers -= 1
+        feeds.watchers -= 1

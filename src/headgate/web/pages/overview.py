@@ -17,7 +17,7 @@ from headgate.insights import (
     node_facts,
     refresh,
 )
-from headgate.web.pages.live import live_feed
+from headgate.web.pages.live import live_feeds
 from headgate.web.pages.site import Site
 from headgate.web.pages.visit import PageTable, Visit
 
@@ -38,7 +38,7 @@ async def show_overview(visit: Visit) -> Response:
         facts=node_facts(broker, node),
         totals=broker_facts(broker, vhosts),
         attention=found,
-        snapshot=live_feed(visit.site).read(),
+        snapshot=live_feeds(visit.site).find(visit).read(),
     )
 
 
