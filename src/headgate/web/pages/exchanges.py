@@ -196,7 +196,7 @@ def _edge(binding: Binding, left: dict[str, int], right: dict[str, int], taken: 
         path = f"M204 {start} C 280 {start}, 280 {end}, 204 {end}"
         return DrawnEdge(path, text, 268, (start + end) // 2, lit)
     path = f"M204 {start} C 330 {start}, 310 {end}, 440 {end} H {_RIGHT}"  # flat below its text
-    return DrawnEdge(path, text, 452, end - 5, lit)
+    return DrawnEdge(path, text, 452, end - 8, lit)
 
 
 def _exchange_link(vhost: VirtualHost, name: str) -> str:
