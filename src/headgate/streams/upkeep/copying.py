@@ -3,7 +3,8 @@
 No lock is taken. What makes the copy sound is the order:
 
     deposits   before the segments: one that is adopted meanwhile is in the log, and its id with it, so that it counts once
-    index      before its log: the log of an entry is written before the entry; what the log has beyond it is cut off
+    index      before its log: the log of an entry is written before the entry; what the log has beyond it is cut off,
+               and of the index the entries of an append that was being committed
     segments   as one listing has them; when a file of it disappears, sealed or dropped, the next listing begins anew
 """
 
@@ -104,16 +105,24 @@ def _copy_segment(file: SegmentFile, source: Path, target: Path, copied: dict[st
 
 
 def _cut(log: Path) -> int:
-    """Cut off what was written to a log after its index was copied; return how many bytes that were."""
+    """Cut off what was not committed when the index was copied, of index and log; return how many bytes that were."""
     with open_for_reading(log) as fd:
-        size = os.fstat(fd).st_size
-        reach = read_index(log.parent, read_head_of(fd, log)).reach
-    if reach is None or reach >= size:
+        head = read_head_of(fd, log)
+        index = read_index(log.parent, head)
+    if index.reach is None or index.problem is not None:
         return 0
-    with open(log, "r+b") as file:
-        file.truncate(reach)
+    end = index.header_length + index.entries.nbytes
+    return _cut_file(index_path(log.parent, head.first_offset), end) + _cut_file(log, index.reach)
+
+
+def _cut_file(path: Path, end: int) -> int:
+    size = path.stat().st_size
+    if end >= size:
+        return 0
+    with open(path, "r+b") as file:
+        file.truncate(end)
         os.fsync(file.fileno())
-    return size - reach
+    return size - end
 
 
 def _copy_cold(source: Path, target: Path, copied: dict[str, int]) -> int:
