@@ -402,6 +402,14 @@ def test_numbers_that_json_does_not_have_are_refused(http, body):
     assert http.get("/api/global-parameters/p").status_code == 404
 
 
+def test_an_alarm_stops_those_who_publish_over_http_too(http, running):
+    message = {"routing_key": "q", "properties": {}, "payload": "m", "payload_encoding": "string"}
+    for is_on, status in ((True, 503), (False, 200)):
+        running.call(lambda is_on=is_on: running.broker.alarms.set("memory", is_on))
+        answer = http.post("/api/exchanges/%2F/amq.default/publish", json=message)
+        assert answer.status_code == status, answer.text
+
+
 def test_the_reason_of_a_closed_connection_may_be_long(http, amqp):
     [opened] = http.get("/api/connections").json()
     place = f"/api/connections/{quote(opened['name'])}"

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from headgate.amqp import make_message
 from headgate.broker import VirtualHost
 from headgate.insights import (
+    active_alarms,
     bindings_of_queue,
     default_binding,
     exchange_facts,
@@ -32,7 +33,7 @@ from headgate.web.api.listing import (
 )
 from headgate.web.api.shapes import JsonObject, binding_row, exchange_row, properties_key
 from headgate.web.endpoints import Call, EndpointTable
-from headgate.web.problems import bad_request, missing
+from headgate.web.problems import HttpProblem, bad_request, missing
 
 api = EndpointTable()
 
@@ -131,8 +132,10 @@ def delete_exchange(call: Call) -> None:
 
 @api.post("/api/exchanges/{vhost}/{exchange}/publish", body=PUBLISH, told=None)
 def publish(call: Call) -> JsonObject:
-    """Publish one message; the answer says whether a queue took it."""
+    """Publish one message; the answer says whether a queue took it. Refused while an alarm stops publishers."""
     vhost, exchange = find_exchange(call)
+    if alarms := active_alarms(call.broker):
+        raise HttpProblem(503, f"publishers are stopped by an alarm: {', '.join(alarms)}")
     given = call.document()
     key, payload = text(given, "routing_key"), text(given, "payload")
     call.broker.access.check(call.login, vhost.name, "write", "exchange", exchange.name)
