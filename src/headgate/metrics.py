@@ -52,14 +52,11 @@ def process_metrics() -> Iterator[Metric]:
     """What scans, claims and waits of this process have done."""
     yield from scan_metrics(SCAN_TOTALS.read())
     for name, counted, text, unit in _CLAIMS:
-        family = CounterMetricFamily(f"headgate_{name}", text, labels=["queue"])
-        for queue, count in sorted(QUEUES.read(counted).items()):
-            family.add_metric([queue], count * unit)
-        yield family
-    woken = CounterMetricFamily("headgate_wake_ups", "How often consumers that waited were woken, or looked again.", labels=["kind", "name"])  # fmt: skip
+        value = QUEUES.read(counted) * unit
+        yield CounterMetricFamily(f"headgate_{name}", text, value=value)
+    woken = CounterMetricFamily("headgate_wake_ups", "How often consumers that waited were woken, or looked again.", labels=["kind"])  # fmt: skip
     for kind, tally in (("queue", QUEUES), ("stream", STREAMS)):
-        for name, count in sorted(tally.read("wake_ups").items()):
-            woken.add_metric([kind, name], count)
+        woken.add_metric([kind], tally.read("wake_ups"))
     yield woken
 
 

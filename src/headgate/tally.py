@@ -10,22 +10,19 @@ from headgate.forks import keep_across_forks
 
 
 class ProcessTally:
-    """Counts by name and by queue or stream; from any thread."""
+    """Counts by name; from any thread."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[str] = Counter()
         self._lock = keep_across_forks(Lock())
 
-    def add(self, of: str, **counts: int) -> None:
-        """Add to the counts of a queue or a stream."""
+    def add(self, **counts: int) -> None:
         with self._lock:
-            for name, count in counts.items():
-                self._counts[name, of] += count
+            self._counts.update(counts)
 
-    def read(self, name: str) -> dict[str, int]:
-        """One count, by queue or stream."""
+    def read(self, name: str) -> int:
         with self._lock:
-            return {of: count for (found, of), count in self._counts.items() if found == name}
+            return self._counts[name]
 
 
 QUEUES: Final = ProcessTally()

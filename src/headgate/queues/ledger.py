@@ -140,7 +140,7 @@ class Ledger:
     def count(self, **counts: int) -> None:
         with self._lock:
             self._counts.update(counts)
-        QUEUES.add(self._queue, **counts)
+        QUEUES.add(**counts)
 
     def is_report_due(self) -> bool:
         return time.monotonic() - self._reported_at >= _REPORT_S

@@ -147,7 +147,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         if left is not None and left <= 0:
             return False
         await self._changes.wait(left)
-        STREAMS.add(self._directory.name, wake_ups=1)
+        STREAMS.add(wake_ups=1)
         return True
 
     async def commit(self) -> None:

@@ -432,7 +432,7 @@ class Tail:
         if left <= 0:
             return False
         self._missed |= not self._watch.wait(min(left, longest))
-        STREAMS.add(self._directories[0].name, wake_ups=1)
+        STREAMS.add(wake_ups=1)
         return True
 
     def look(self) -> set[str] | None:
