@@ -595,13 +595,8 @@ def test_sigterm_ends_a_running_pipeline_cleanly_and_its_metrics_stay(
     program = "from headgate.cli import main; main()"
     command = [sys.executable, "-c", program, "pipeline", "run", str(tmp_path / "p.toml")]
     options = ["--continuous", "--json", "--master", "local[1]", "--metrics", str(tmp_path / "m")]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     with subprocess.Popen(
-        [*command, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
         assert running.stdout is not None
         line = json.loads(running.stdout.readline())
