@@ -175,7 +175,7 @@ def test_a_killed_pipeline_continues_from_its_checkpoint(
 def running(file: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The pipeline at work; none of its processes is left afterwards."""
     program = ["-c", "from headgate.cli import main; main()", "pipeline", "run", str(file)]
-    environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environ = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
     process = subprocess.Popen(
         [sys.executable, *program, "--once", "--json", "--master", "local[1]"],
         stdout=subprocess.PIPE,
