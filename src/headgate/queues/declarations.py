@@ -13,11 +13,11 @@ from headgate.filters import FilterLike
 from headgate.queues import arguments
 from headgate.queues.engine import (
     Operation,
-    Operations,
     QueueInfo,
     QueueOptions,
     SubscriptionStart,
 )
+from headgate.queues.operations import Operations
 
 STARTS: Final = ("next", "first")
 

@@ -26,7 +26,6 @@ from headgate.queues import arguments
 from headgate.queues.engine import (
     Notify,
     Operation,
-    Operations,
     Publication,
     Row,
     SqlValue,
@@ -35,6 +34,7 @@ from headgate.queues.engine import (
     TransactionMode,
     run_inline,
 )
+from headgate.queues.operations import Operations
 from headgate.queues.sql.dialect import QueueDialect, migrations_of
 from headgate.queues.sql.message_rows import (
     MESSAGE_COLUMNS,

@@ -16,7 +16,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.message import HeaderValue
-from headgate.queues.engine import Operation, Operations, Publication, Schedule, ScheduleState
+from headgate.queues.engine import Operation, Publication, Schedule, ScheduleState
+from headgate.queues.operations import Operations
 from headgate.queues.sql.publish import check_is_queue
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ class Claimer(Protocol):
 
 
 class SqlOperations:
-    """The operations of the contract (queues.engine.Operations); each is a method of one of the given objects."""
+    """The operations of the contract (queues.operations.Operations); each is a method of one of the given objects."""
 
     def __init__(
         self,
