@@ -287,7 +287,9 @@ class Handshake:
         self._beat_later()
 
     def _too_late(self) -> None:
-        self._connection.transport.abort()
+        connection = self._connection
+        if connection in connection.listener.connections:  # TLS has shaken hands
+            connection.transport.abort()
 
 
 def _address(name: object) -> tuple[str, int]:

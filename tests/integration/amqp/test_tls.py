@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pika.credentials import ExternalCredentials
 
+from headgate.amqp.connection import Connection
 from headgate.broker import User
 from headgate.errors import SettingsError
 from headgate.testing import Broker
@@ -261,6 +262,11 @@ def test_who_does_not_shake_hands_is_cut_off(authority: Authority, sent: bytes) 
         with suppress(ConnectionResetError):
             while plain.recv(100):  # an alert of TLS, perhaps
                 pass
+
+
+def test_a_login_that_is_late_because_of_tls_has_no_socket_to_close(secured: Broker) -> None:
+    listener = secured.server._amqp._listener
+    secured.call(lambda: Connection(listener).handshake._too_late())
 
 
 def test_old_versions_of_tls_are_refused(secured: Broker) -> None:
