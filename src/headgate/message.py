@@ -389,9 +389,11 @@ def check_header_value(where: str, value: object) -> None:
 
 def project_headers(headers: Mapping[str, object]) -> dict[str, HeaderValue]:
     """Convert headers that arrived over AMQP: values that filters can compare, and `OPAQUE` for all others."""
-    return {  # most values are short texts: they are not worth a call
+    return {  # most values are short texts, integers and booleans: they are not worth a call
         name: value
-        if type(value) is str and value.isascii() and "\0" not in value
+        if (type(value) is str and value.isascii() and "\0" not in value)
+        or type(value) is bool
+        or (type(value) is int and INT64_MIN <= value <= INT64_MAX)
         else project_header_value(value)
         for name, value in headers.items()
     }

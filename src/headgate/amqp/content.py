@@ -37,9 +37,9 @@ class SeenMessage(Message):
     __slots__ = ("_source",)
 
     def __init__(self, topic: str, source: Properties) -> None:
-        _put(self, "topic", topic)
-        _put(self, "headers", project_headers(source.headers))
-        _put(self, "_source", source)
+        _put_topic(self, topic)
+        _put_headers(self, project_headers(source.headers))
+        _put_source(self, source)
 
     def __getattr__(self, name: str) -> Any:
         """Fill all fields; called for one that is not there yet."""
@@ -63,7 +63,10 @@ class SeenMessage(Message):
 OWN_FIELDS: Final = frozenset(
     ("headers", "priority", "timestamp", "message_id", "delivery_mode", "cluster_id")
 )
-_put: Final = object.__setattr__
+# A message is frozen; these are its slots.
+_put_topic: Final = Message.__dict__["topic"].__set__
+_put_headers: Final = Message.__dict__["headers"].__set__
+_put_source: Final = SeenMessage.__dict__["_source"].__set__
 
 
 class Content(BrokerMessage):
@@ -120,17 +123,22 @@ class Content(BrokerMessage):
         return Envelope(topic, self.properties.headers, lambda: self._message(topic))
 
     @property
-    def was_seen(self) -> bool:
-        return self.properties.seen is not None
+    def has_common_properties(self) -> bool:
+        return self.properties.is_common
 
     def seen_by_filters(self) -> Message:
         return self._message(self.routing_key)
 
     def _message(self, topic: str) -> Message:
         """The message as filters see it; the same one for messages with equal properties and topic."""
-        seen = self.properties.seen
+        properties = self.properties
+        if (
+            not properties.is_common
+        ):  # what is kept of each message is work for the garbage collector
+            return SeenMessage(topic, properties)
+        seen = properties.seen
         if seen is None or seen[0] != topic:
-            seen = self.properties.seen = topic, SeenMessage(topic, self.properties)
+            seen = properties.seen = topic, SeenMessage(topic, properties)
         return seen[1]
 
     def parts(self) -> tuple[bytes, bytes]:

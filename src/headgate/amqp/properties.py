@@ -45,6 +45,7 @@ class Properties:
     __slots__ = (
         "expiration",
         "expiration_ms",
+        "is_common",
         "is_special",
         "persistent",
         "priority",
@@ -55,6 +56,7 @@ class Properties:
 
     def __init__(self, raw: bytes, values: dict[str, Any]) -> None:
         self.raw, self.values = raw, values
+        self.is_common = False  # whether a second message had them
         self.seen: tuple[str, Message] | None = None  # what filters saw last, and under which topic
         self.persistent = values.get("delivery_mode") == PERSISTENT
         self.priority: int = values.get("priority", 0)
@@ -92,6 +94,8 @@ def read_properties(raw: bytes) -> Properties:
         if len(_cache) >= CACHED:
             _cache.clear()
         _cache[raw] = found
+    else:
+        found.is_common = True
     return found
 
 

@@ -43,8 +43,8 @@ class BrokerMessage(ABC):
         """What exchanges look at; with another routing key, if one is given."""
 
     @property
-    def was_seen(self) -> bool:
-        """Whether filters looked at equal properties before."""
+    def has_common_properties(self) -> bool:
+        """Whether another message had equal properties, so that it is worth to keep what was found of them."""
         return True
 
     def seen_by_filters(self) -> Message:

@@ -316,21 +316,21 @@ class VirtualHost:
 
     def queues_by_properties(self, message: BrokerMessage, route: Route) -> tuple[BrokerQueue, ...]:
         """The queues of a message where more than its routing key decides; found once for equal properties."""
+        is_common = message.has_common_properties  # most that are new do not come again
         key = route, message.properties
-        queues = self._routes.by_properties.get(key)
+        queues = self._routes.by_properties.get(key) if is_common else None
         if queues is None and route.conditions is not None:
-            is_known = message.was_seen
             names, exchanges = route.conditions.resolve(message.seen_by_filters())
             if not exchanges:
                 queues = self._queues_of(names)
-                if is_known:  # most properties that are new do not come again
+                if is_common:
                     self._routes.remember(key, queues)
         if queues is None:
             queues = ()
             if self.topology.exchange(route.exchange) is not None:
                 routed = self.topology.route(route.exchange, message.envelope(route.routing_key))
                 queues = self._queues_of(routed.queues)
-                if self.topology.is_steady(routed.via):
+                if is_common and self.topology.is_steady(routed.via):
                     self._routes.remember(key, queues)
         return queues
 
@@ -401,7 +401,7 @@ class VirtualHost:
         return self.broker.store.share(message.parts()[1])
 
     def _queues_of(self, names: Iterable[str]) -> tuple[BrokerQueue, ...]:
-        return tuple(self.queues[name] for name in names)
+        return tuple(map(self.queues.__getitem__, names))
 
     def add_queue(self, queue: BrokerQueue) -> BrokerQueue:
         """Take in a queue that is new, or was there before a restart."""

@@ -43,7 +43,7 @@ class Unresolved(NamedTuple):
         queues, exchanges, _ = split_members(more)
         if self.queues:
             queues = merge(self.queues, queues)
-        return queues, (*self.exchanges, *exchanges)
+        return queues, self.exchanges + exchanges
 
 
 RouteAnswer: TypeAlias = Routed | Unresolved
