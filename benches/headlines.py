@@ -112,7 +112,7 @@ NOTES = """\
 Each figure is compared with the fastest alternative, in the same run on the same data; a ratio of more than 1 × means that
 Headgate is better. A scan over bindings, patterns or closures is a plain loop in Python, as is "one by one": such a ratio shows
 what an index saves, and compares no other program. huey, litequeue and persist-queue take messages one at a time, also in rows that
-say 100 at a time. Rates of filters, streams and routing are per second of CPU time on one core,
+say 100 at a time. RabbitMQ is Debian's, with its default settings, and was sent a third of the messages or fewer. Rates of filters, streams and routing are per second of CPU time on one core,
 those of queues, AMQP and Spark per second of wall time. Publishes and acks are synced to disk; a claim's lease is not: losing it only
 repeats a delivery."""
 
@@ -120,8 +120,8 @@ NOTES_IN_README = """\
 (1) RabbitMQ 4.0.5 delivered 99.8 % of the messages for such a value, in a separate measurement.
 
 Each alternative is the fastest of those measured, in the same run on the same data; a ratio of more than 1 × means that Headgate
-is better. [All figures](docs/reference/benchmarks.md), the machine and the
-method are on a page of their own."""
+is better. RabbitMQ is Debian's, with its default settings. [All figures](docs/reference/benchmarks.md), the machine and the method are
+on a page of their own."""
 
 
 def write_tables(report: Report, document: Path) -> None:
