@@ -7,7 +7,7 @@ import pytest
 from headgate.broker import lane, queue_filters, selective
 from tests.conformance.filtered_histories import run_history
 
-HISTORIES = 1_000
+HISTORIES = 2_000
 FULL_HISTORIES = 50_000
 WITH_SQLITE = 25  # one history of so many is over SQLite, and not over the store in memory
 
