@@ -4,7 +4,7 @@ headgate.toml            HEADGATE_DATABASE=postgresql://…  HEADGATE_JAVA=jdk4p
 database = "sqlite:///orders.db"
 spark_master = "local[2]"
 
-The tables of the file, such as [broker], are read by `headgate serve`: see `headgate.configuration`.
+The tables of the file, such as [broker], are read by `headgate serve`: see `headgate.server.configuration`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, known: list[str]) -> dict[str, Any]:
-    """The settings at the top of the file; its tables are settings of the broker (`headgate.configuration`)."""
+    """The settings at the top of the file; its tables are settings of the broker (`headgate.server.configuration`)."""
     content = read_toml(path)
     found = {k: v for k, v in content.items() if k in known or not isinstance(v, dict)}
     unknown = found.keys() - set(known)

@@ -96,8 +96,7 @@ def test_a_feature_of_an_extra_names_it_when_it_is_missing(code, extra, tmp_path
 
 SERVER_ALONE = """
 import asyncio, logging
-from headgate.configuration import ServerOptions
-from headgate.server import Server
+from headgate.server import Server, ServerOptions
 
 logging.basicConfig(level=logging.INFO)
 

@@ -10,7 +10,8 @@ import typer
 
 from headgate.cli.arguments import AsJson
 from headgate.cli.output import print_json, spinner
-from headgate.data_directory import (
+from headgate.insights import size_text
+from headgate.server import (
     Backup,
     DirectoryReport,
     OnStep,
@@ -19,7 +20,6 @@ from headgate.data_directory import (
     restore_backup,
     verify_directory,
 )
-from headgate.insights import size_text
 
 DataDirectory = Annotated[Path, typer.Argument(help="The directory of a broker's data.")]
 

@@ -14,10 +14,9 @@ from typing import Literal as OneOf
 import typer
 
 from headgate.cli.service_manager import tell_ready, tell_reloading, tell_stopping
-from headgate.configuration import ServerOptions, parse_assignment
 from headgate.errors import HeadgateError, MissingExtra
 from headgate.logs import LogSettings, log_as
-from headgate.server import Server, new_event_loop
+from headgate.server import Server, ServerOptions, new_event_loop, parse_assignment
 
 log = logging.getLogger("headgate.server")
 

@@ -10,7 +10,7 @@ import typer
 
 from headgate.cli.arguments import AsJson
 from headgate.cli.output import print_json, spinner
-from headgate.shovel import PREFETCH, Shovel, ShovelOptions
+from headgate.shovels import PREFETCH, Shovel, ShovelOptions
 
 
 def shovel(

@@ -9,9 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from headgate.configuration import ServerOptions
 from headgate.errors import MissingExtra
-from headgate.server import Server, new_event_loop
+from headgate.server import Server, ServerOptions, new_event_loop
 
 _Result = TypeVar("_Result")
 

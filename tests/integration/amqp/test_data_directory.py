@@ -11,8 +11,13 @@ import pyarrow as pa
 import pytest
 
 from headgate.cli.app import run
-from headgate.data_directory import back_up, repair_directory, restore_backup, verify_directory
 from headgate.errors import HeadgateError, StoreCorrupt, StoreLocked, StoreTooNew
+from headgate.server.data_directory import (
+    back_up,
+    repair_directory,
+    restore_backup,
+    verify_directory,
+)
 from headgate.streams import Stream
 from headgate.streams.upkeep import copying
 from headgate.streams.write.inbox import write_deposit

@@ -12,8 +12,7 @@ import pytest
 
 from headgate.amqp import AmqpClient
 from headgate.broker import PreconditionFailed
-from headgate.configuration import ServerOptions
-from headgate.server import Server
+from headgate.server import Server, ServerOptions
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from headgate.broker import LoginRefused
 from headgate.errors import SettingsError
-from headgate.oauth2 import OAuth2Tokens, TokenKeys, TokenRules, wildcard_matches
+from headgate.server.oauth2 import OAuth2Tokens, TokenKeys, TokenRules, wildcard_matches
 from headgate.testing import Broker
 
 KEY = RSAKey.generate_key(2048, {"kid": "first"})

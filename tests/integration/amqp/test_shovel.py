@@ -17,7 +17,7 @@ import pytest
 
 from headgate.cli.app import run
 from headgate.errors import HeadgateError, PeerClosed
-from headgate.shovel import Shovel, ShovelOptions
+from headgate.shovels import Shovel, ShovelOptions
 from headgate.testing import Broker
 from tests.patience import wait_until
 

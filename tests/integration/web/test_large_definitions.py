@@ -6,8 +6,7 @@ import asyncio
 
 import httpx
 
-from headgate.configuration import ServerOptions
-from headgate.server import Server
+from headgate.server import Server, ServerOptions
 
 QUEUES = 3_000
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.configuration import (
+from headgate.errors import SettingsError
+from headgate.server.configuration import (
     ServerOptions,
     a_duration,
     a_size,
@@ -15,10 +16,9 @@ from headgate.configuration import (
     name_in_file,
     parse_assignment,
 )
-from headgate.errors import SettingsError
 from headgate.settings import load_settings
 
-SAMPLE = Path(__file__).parents[2] / "deploy" / "headgate.toml"
+SAMPLE = Path(__file__).parents[3] / "deploy" / "headgate.toml"
 
 
 @pytest.fixture

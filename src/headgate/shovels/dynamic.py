@@ -12,7 +12,7 @@ from typing import Any, Final
 from headgate.amqp import parse_address
 from headgate.broker import Broker, Parameter, PreconditionFailed
 from headgate.errors import HeadgateError
-from headgate.shovel import PREFETCH, Shovel, ShovelOptions
+from headgate.shovels.shovel import PREFETCH, Shovel, ShovelOptions
 
 log: Final = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from headgate.broker import ADMINISTRATOR, Broker, User, hash_password, is_loopback
-from headgate.configuration import ServerOptions
 from headgate.errors import SettingsError
-from headgate.oauth2 import OAuth2Tokens, TokenKeys, TokenRules
+from headgate.server.configuration import ServerOptions
+from headgate.server.oauth2 import OAuth2Tokens, TokenKeys, TokenRules
 
 ADMIN_PASSWORD: Final = "HEADGATE_ADMIN_PASSWORD"  # the name of the variable
 GUEST: Final = "guest"

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.amqp import AmqpCodec, AmqpServer
 from headgate.broker import Broker, StreamHome
-from headgate.configuration import ServerOptions
-from headgate.data_directory import STORE_FILE, STREAMS, DirectoryLock
-from headgate.dynamic_shovels import DynamicShovels
 from headgate.errors import MissingExtra, SettingsError
-from headgate.security import TlsContext, set_up_access
+from headgate.server.configuration import ServerOptions
+from headgate.server.data_directory import STORE_FILE, STREAMS, DirectoryLock
+from headgate.server.security import TlsContext, set_up_access
+from headgate.shovels import DynamicShovels
 from headgate.store import InMemoryStore, SqliteStore, Store
 
 if TYPE_CHECKING:
     from headgate.web import HttpListener
 
-log: Final = logging.getLogger(__name__)
+log: Final = logging.getLogger("headgate.server")
 
 # Threads that wait for Python's lock get it after this time: the store must not wait long for a busy broker.
 SWITCH_S: Final = 0.001
