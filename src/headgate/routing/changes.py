@@ -6,8 +6,11 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
+from typing import Final
 
 from headgate.forks import keep_across_forks
+
+MANY_OBJECTS: Final = 10_000
 
 
 class ChangeLock:
@@ -42,12 +45,15 @@ def pause_collector() -> Iterator[None]:
         yield
     finally:
         if was_running:
-            _move_to_oldest_generation()
+            if gc.get_count()[0] > MANY_OBJECTS:
+                _move_to_oldest_generation()
             gc.enable()
 
 
 def _move_to_oldest_generation() -> None:
     """Move the new objects to the oldest generation: they will stay, and the collector need not traverse the younger ones."""
-    if not gc.get_freeze_count():  # what other code has frozen must stay so
+    if (
+        not gc.get_freeze_count()
+    ):  # which counts them one by one; what other code has frozen must stay so
         gc.freeze()
         gc.unfreeze()  # into the oldest generation, without traversing anything
