@@ -191,7 +191,7 @@ class AmqpClient:
         self._fail(PeerClosed(320, "closed by this side"))
         for task in self._tasks:
             task.cancel()
-        self._writer.close()
+        self._writer.transport.abort()  # nothing is left to be written that the peer would read
         with suppress(OSError):
             await self._writer.wait_closed()
 

@@ -253,12 +253,12 @@ class Connection(asyncio.BufferedProtocol):
             if publish is None:
                 publish = self._find_publish(route)
             # Both frames of the content are here, the body is one frame, and nothing is odd about them.
-            head_end = behind + OVERHEAD + 14
-            if head_end < end and data[behind] == FRAME_HEADER:
+            if behind + OVERHEAD + 14 < end and data[behind] == FRAME_HEADER:
                 _, number, size = FRAME.unpack_from(data, behind)
                 head_end = behind + size + OVERHEAD
                 if (
                     head_end <= end
+                    and 14 <= size <= self.frame_max - OVERHEAD
                     and number == channel.number
                     and data[behind + 7 : behind + 9] == _BASIC
                 ):
@@ -266,6 +266,7 @@ class Connection(asyncio.BufferedProtocol):
                     body_end: int = head_end + (body_size + OVERHEAD if body_size else 0)
                     if (
                         body_end <= end
+                        and body_size <= self.frame_max - OVERHEAD
                         and data[head_end - 1] == FRAME_END
                         and (
                             not body_size
@@ -273,7 +274,6 @@ class Connection(asyncio.BufferedProtocol):
                                 data[body_end - 1] == FRAME_END
                                 and FRAME.unpack_from(data, head_end)
                                 == (FRAME_BODY, number, body_size)
-                                and size >= 14
                             )
                         )
                     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -13,6 +14,7 @@ from headgate.amqp.login import CertificateName
 from headgate.broker import Broker
 
 BACKLOG: Final = 512
+GRACE_S: Final = 0.2  # how long peers may take to read the last that they are sent
 
 
 class AmqpServer:
@@ -54,12 +56,18 @@ class AmqpServer:
         self._listener.certificate_name = certificate_name
 
     async def close(self) -> None:
-        """Stop accepting, and close all connections."""
+        """Stop accepting, and close all connections; peers that do not read what they are sent are cut off."""
         self._listener.timeouts.stop()
         for server in self._servers:
             server.close()
-        for connection in list(self._listener.connections):
+        left = self._listener.connections
+        for connection in list(left):
             connection.close("broker forced connection closure with reason 'shutdown'")
             connection.transport.close()
-        for server in self._servers:
-            await server.wait_closed()
+        # Not `wait_closed`: since Python 3.12 it waits for every peer, also for one that has not shaken hands.
+        deadline = time.monotonic() + GRACE_S
+        while left and time.monotonic() < deadline:
+            await asyncio.sleep(GRACE_S / 20)
+        for connection in list(left):
+            connection.transport.abort()
+        await asyncio.sleep(0)

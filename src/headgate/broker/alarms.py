@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import os
 import shutil
@@ -35,7 +36,7 @@ class Alarms:
         self.disk_limit_bytes = DISK_FREE_BYTES
         self.on_change: list[Callable[[], None]] = []  # called when anything above changes
         self._data: Path | None = None
-        self._is_watching = False
+        self._is_watching = self._lacks_descriptors = False
 
     @property
     def reason(self) -> str:
@@ -67,9 +68,22 @@ class Alarms:
 
     def look(self) -> None:
         """Raise and clear the alarms of memory and disk."""
-        self.set("memory", self._is_low_on_memory())
         if self._data is not None:
             self.set("disk", shutil.disk_usage(self._data).free < self.disk_limit_bytes)
+        self._look_at_descriptors()
+        if not self._lacks_descriptors:  # else nothing can be read, and the alarm stays as it is
+            self.set("memory", self._is_low_on_memory())
+
+    def _look_at_descriptors(self) -> None:
+        """Say it in the log when nothing can be opened any more, and when it can again."""
+        lacks = not has_free_descriptor()
+        if lacks and not self._lacks_descriptors:
+            log.error(
+                "out of file descriptors: new connections are refused; raise LimitNOFILE or ulimit -n"
+            )
+        elif self._lacks_descriptors and not lacks:
+            log.warning("file descriptors are free again: new connections are accepted")
+        self._lacks_descriptors = lacks
 
     def _is_low_on_memory(self) -> bool:
         if not 0 < self.memory_limit_bytes < used_bytes():
@@ -105,6 +119,15 @@ class Alarms:
     def _tell(self) -> None:
         for call in self.on_change:
             call()
+
+
+def has_free_descriptor() -> bool:
+    """Whether this process may open another file or connection."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as problem:
+        return problem.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
 
 
 def used_bytes() -> int:

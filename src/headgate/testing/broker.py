@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -47,8 +48,11 @@ class RunningBroker:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        with warnings.catch_warnings():
+            # Of a peer that has not ended its TLS handshake. Where it is an error, uvloop never ends closing the loop.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
 
     @property
     def url(self) -> str:

@@ -86,6 +86,32 @@ def test_a_peer_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     assert "hidden" not in str(problem.value)
 
 
+async def leave_unread() -> None:
+    """Close a connection whose peer reads nothing of what was sent."""
+    may_end = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for awaited, reply in GREETING:
+            await reader.readuntil(awaited)
+            writer.write(reply)
+        await may_end.wait()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(30):
+        made = await AmqpClient.connect(f"amqp://127.0.0.1:{port}/")
+        made._writer.write(bytes(20_000_000))
+        await made.close()
+    may_end.set()
+    server.close()
+
+
+def test_a_peer_that_does_not_read_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "TIMEOUT_S", 0.2)
+    asyncio.run(leave_unread())
+
+
 @pytest.mark.parametrize("host", ["x" * 70, "a..b", "[::1", "h:99999", "\udcff"])
 def test_a_host_that_cannot_be_is_no_traceback(host: str) -> None:
     with pytest.raises(HeadgateError) as problem:

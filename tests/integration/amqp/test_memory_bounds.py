@@ -135,3 +135,19 @@ def test_memory_that_messages_have_left_is_given_back_before_an_alarm_goes_on(mo
     assert list(found.active) == ["memory"]
     found.look()
     assert not found.active
+
+
+def test_an_alarm_of_memory_stays_while_nothing_can_be_read(monkeypatch):
+    used, is_free = [300], [True]
+    monkeypatch.setattr(alarms, "used_bytes", lambda: used[0] if is_free[0] else 0)
+    monkeypatch.setattr(alarms, "has_free_descriptor", lambda: is_free[0])
+    monkeypatch.setattr(alarms, "release_free_memory", lambda: None)
+    found = alarms.Alarms()
+    found.memory_limit_bytes = 200
+    found.look()
+    is_free[0] = False
+    found.look()
+    assert list(found.active) == ["memory"]
+    used[0], is_free[0] = 100, True
+    found.look()
+    assert not found.active

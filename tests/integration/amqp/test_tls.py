@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import gc
 import json
 import socket
 import ssl
+import threading
 import urllib.request
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +25,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pika.credentials import ExternalCredentials
 
+from benches.amqp_client import connected, encode_publish
 from headgate.amqp.connection import Connection
+from headgate.amqp.methods import method_frame
 from headgate.broker import User
 from headgate.errors import SettingsError
+from headgate.server import new_event_loop
 from headgate.testing import Broker
+from headgate.testing import broker as running
+from tests.patience import wait_until
 
 
 class Authority:
@@ -68,11 +76,33 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(hours=1))
             .not_valid_after(now + datetime.timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=host is None, path_length=None), critical=True)
+            .add_extension(_AUTHORITY_USE if host is None else _HOST_USE, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(_key_identifier(self.key.public_key()), critical=False)
         )
         if host is not None:
             names = x509.SubjectAlternativeName([x509.DNSName(host)])
             builder = builder.add_extension(names, critical=False)
         return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def _key_use(certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=certificates,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+# Since Python 3.13, clients ask for these.
+_AUTHORITY_USE, _HOST_USE = _key_use(certificates=True), _key_use(certificates=False)
+_key_identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key
 
 
 @pytest.fixture
@@ -262,6 +292,50 @@ def test_who_does_not_shake_hands_is_cut_off(authority: Authority, sent: bytes) 
         with suppress(ConnectionResetError):
             while plain.recv(100):  # an alert of TLS, perhaps
                 pass
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, new_event_loop])
+@pytest.mark.parametrize("peer", ["silent", "half a hello", "logged in", "unread"])
+def test_no_peer_holds_up_a_broker_that_stops(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, make_loop: object, peer: str
+) -> None:
+    monkeypatch.setattr(running, "new_event_loop", make_loop)
+    certificate, key = authority.issue("broker")
+    broker = Broker(tls_certificate=certificate, tls_key=key, http_tls=True).__enter__()
+    with ExitStack() as peers:
+        if peer == "logged in":
+            connect(broker, authority).channel()  # which does not answer
+        elif peer == "unread":
+            client = peers.enter_context(connected(broker.port))
+            client.declare("q")
+            client.socket.sendall(encode_publish("q", body=bytes(100_000)) * 200)
+            client.socket.sendall(
+                method_frame(1, "basic.consume", 0, "q", "c", False, True, False, False, {})
+            )
+            wait_until(lambda: broker.call(lambda: is_unread(broker)))
+        else:
+            for port in (broker.tls_port, broker.http_port):
+                silent = peers.enter_context(socket.create_connection(("127.0.0.1", port)))
+                silent.sendall(b"\x16\x03\x01\2\0" if peer == "half a hello" else b"")
+            listening = peers.enter_context(
+                socket.create_connection(("127.0.0.1", broker.tls_port))
+            )
+            with pytest.raises(ssl.SSLCertVerificationError):  # and stays
+                ssl.create_default_context().wrap_socket(
+                    listening.dup(), server_hostname="localhost"
+                )
+        stopping = threading.Thread(target=broker.__exit__, args=(None, None, None), daemon=True)
+        stopping.start()
+        stopping.join(5)
+        assert not stopping.is_alive()
+    with warnings.catch_warnings():  # nobody has closed what did not shake hands
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def is_unread(broker: Broker) -> bool:
+    """Whether a client leaves unread what was sent to it."""
+    return any(not c.client.is_writable for c in broker.broker.connections.values())
 
 
 def test_a_login_that_is_late_because_of_tls_has_no_socket_to_close(secured: Broker) -> None:
