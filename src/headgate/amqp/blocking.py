@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headgate.amqp.turns import go_on, read_on, wait
+
 if TYPE_CHECKING:
     from headgate.amqp.connection import Connection
     from headgate.amqp.handshake import AmqpListener
@@ -53,7 +55,7 @@ def alarms_changed(listener: AmqpListener) -> None:
         else:
             connection.is_blocked = False
             connection.handshake.heard()
-            connection.read_on()
+            read_on(connection)
 
 
 def _published(connection: Connection) -> int:
@@ -67,7 +69,7 @@ def limit_answers(connection: Connection) -> None:
     if connection.transport.get_write_buffer_size() < MOST_ANSWERS:
         connection.answered = 0
     elif not connection.is_waiting and connection.handshake.is_open:
-        connection.wait()
+        wait(connection)
 
 
 def go_on_if_read(connection: Connection) -> None:
@@ -75,4 +77,4 @@ def go_on_if_read(connection: Connection) -> None:
     if connection.answered:
         connection.answered = 0
         if connection.is_waiting and connection.handshake.is_open:
-            connection.go_on()
+            go_on(connection)

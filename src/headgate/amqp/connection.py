@@ -10,6 +10,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any, Final, cast
 
 from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish, resolve_publish
@@ -35,6 +36,7 @@ from headgate.amqp.permissions import Permissions
 from headgate.amqp.properties import read_properties
 from headgate.amqp.replies import ConnectionFailed, bad_frame, octets, reply_code, reply_text
 from headgate.amqp.tables import Malformed
+from headgate.amqp.turns import LITTLE, LOOK_BYTES, SLICE_S, read_on
 from headgate.broker import ConnectionRefusal, Login, Refusal, VirtualHost
 
 log: Final = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self.handshake = Handshake(self)
         self.client_properties: Mapping[str, Any] = {}
         self.received_bytes = self.sent_bytes = 0
-        self._rest = b""
+        self._rest, self.is_behind = b"", False  # what was received and not handled; whole frames
         self._method_ids = (0, 0)  # class and method that a close refers to
         self._is_closing = self._is_gone = False
         self._unconfirmed: set[Channel] = set()
@@ -151,34 +153,24 @@ class Connection(asyncio.BufferedProtocol):
         return self.listener.buffer  # of all connections: it is read at once
 
     def buffer_updated(self, size: int) -> None:
-        buffer = self.listener.buffer
+        data = bytes(self.listener.buffer[:size])
         self.received_bytes += size
-        handle = receive_during_alarm if self.listener.is_blocking else Connection.receive
-        handle(self, bytes(buffer[:size]))
-        if size == len(buffer) and not self.transport.is_closing():
-            # There is more to read. The event loop would go on reading it; let others have their turn first.
+        if size > LITTLE or self.is_behind:
+            self._rest, self.is_behind = self._rest + data, True
+        else:
+            self.handle(data)
+        if self.is_behind and not self.transport.is_closing():
             self.transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self.read_on)
+            self.listener.turns.add(self)
 
-    def read_on(self) -> None:
-        if not (self.transport.is_closing() or self.is_waiting or self.is_blocked):
-            self.transport.resume_reading()
-
-    def wait(self) -> None:
-        """Handle nothing more that the peer sends, until `go_on`."""
-        self.is_waiting = True
-        self.transport.pause_reading()
-
-    def go_on(self) -> None:
-        """Handle what the peer sent meanwhile, and read on."""
-        self.is_waiting = False
-        self.read_on()
-        self.receive(b"")
+    def handle(self, data: bytes) -> None:
+        """Handle what the peer sent earlier and now, as far as a slice of time allows."""
+        receive = receive_during_alarm if self.listener.is_blocking else Connection.receive
+        receive(self, data)
 
     def receive(self, data: bytes) -> None:
-        """Handle what the peer sent, as far as it is complete."""
-        if self._rest:
-            data = self._rest + data
+        """Handle what the peer sent, as far as it is complete and a slice of time allows."""
+        data, self.is_behind = self._rest + data, False
         try:
             self.handshake.heard()
             if self.handshake.is_first:
@@ -189,12 +181,19 @@ class Connection(asyncio.BufferedProtocol):
             self._rest = self._parse(data)
         except Exception as problem:
             self.fail(problem)
-        self.broker.flush()
+        if not self.is_behind or self.is_waiting or self.listener.is_blocking:
+            self.broker.flush()
 
     def _parse(self, data: bytes) -> bytes:
         position, end = 0, len(data)
+        look_at, until = LOOK_BYTES, perf_counter() + SLICE_S
         channels, unpack = self.channels, FRAME.unpack_from
         while end - position >= OVERHEAD:
+            if position >= look_at:
+                if perf_counter() >= until:
+                    self.is_behind = True
+                    break
+                look_at = position + LOOK_BYTES
             kind, number, size = unpack(data, position)
             behind = position + size + OVERHEAD
             if size > self.frame_max - OVERHEAD:
@@ -463,13 +462,13 @@ class Connection(asyncio.BufferedProtocol):
             log.error("a connection is closed by an error of the broker", exc_info=problem)
             problem = ConnectionFailed(541, type(problem).__name__)
         ids = self._method_ids if code != 501 or "decode" in str(problem) else (0, 0)
-        self._rest = b""
+        self._rest, self.is_behind = b"", False
         self._let_go()
         self.send(0, "connection.close", code, reply_text(code, problem), *ids)
         self.flush()
         self._is_closing = True
         self.is_waiting = self.is_blocked = False
-        self.read_on()
+        read_on(self)
         self._close_later()
 
     def close(self, text: str) -> None:

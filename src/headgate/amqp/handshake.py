@@ -16,6 +16,7 @@ from headgate.amqp.methods import HEARTBEAT, PREAMBLE
 from headgate.amqp.permissions import Permissions
 from headgate.amqp.replies import ConnectionFailed
 from headgate.amqp.timeouts import AckTimeouts
+from headgate.amqp.turns import Turns, go_on, wait
 from headgate.broker import Broker, Login, LoginRefused, NotAllowed, OpenConnection
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class AmqpListener:
     certificate_name: CertificateName = "distinguished_name"  # what mechanism EXTERNAL calls a user
     connections: set[Connection] = field(default_factory=set)
     timeouts: AckTimeouts = field(init=False)
-    # What is read of a connection at once, and handled before the next has its turn.
+    turns: Turns = field(default_factory=Turns)
+    # What is read of a connection at once.
     buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
     unwritten: int = 0  # bytes of deliveries since the last write
     is_blocking: bool = False  # while there is an alarm
@@ -144,7 +146,7 @@ class Handshake:
         connection.client_properties = properties
         self._mechanism = mechanism
         self._task = asyncio.create_task(self._log_in(response))
-        connection.wait()
+        wait(connection)
 
     async def _log_in(self, response: bytes) -> None:
         """Find out who the client is, which may take a while, and let it go on."""
@@ -162,7 +164,7 @@ class Handshake:
         self._take(login)
         self._expected = "connection.tune-ok"
         connection.send(0, "connection.tune", CHANNEL_MAX, FRAME_MAX, HEARTBEAT_S)
-        connection.go_on()
+        go_on(connection)
 
     def _take(self, login: Login) -> None:
         """Let the connection be that of a user, until the login expires."""
@@ -200,7 +202,7 @@ class Handshake:
             self._connection.send(0, "connection.update-secret-ok")
             return
         self._task = asyncio.create_task(self._renew(secret.decode(errors="replace")))
-        self._connection.wait()
+        wait(self._connection)
 
     async def _renew(self, token: str) -> None:
         connection = self._connection
@@ -220,7 +222,7 @@ class Handshake:
         connection.permissions.renew(login)
         connection.forget_routes()
         connection.send(0, "connection.update-secret-ok")
-        connection.go_on()
+        go_on(connection)
 
     def _tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
         if frame_max and not FRAME_MIN <= frame_max <= FRAME_MAX:

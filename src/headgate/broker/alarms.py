@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import Final
 
 log: Final = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ WORDS: Final = {
 }
 DISK_FREE_BYTES: Final = 50_000_000
 LOOK_S: Final = 0.5  # between two looks at memory and disk
+RELEASE_PAUSE: Final = 10  # times as long as releasing memory took, until that is done again
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 
@@ -35,6 +37,7 @@ class Alarms:
         self.memory_limit_bytes = 0
         self.disk_limit_bytes = DISK_FREE_BYTES
         self.on_change: list[Callable[[], None]] = []  # called when anything above changes
+        self._next_release = 0.0  # by `perf_counter`
         self._data: Path | None = None
         self._is_watching = self._lacks_descriptors = False
 
@@ -90,8 +93,20 @@ class Alarms:
             return False
         if "memory" not in self.active:
             return True
-        release_free_memory()  # else messages that are gone would keep publishers out for good
+        self._release_memory()
         return self.memory_limit_bytes < used_bytes()
+
+    def _release_memory(self) -> None:
+        """Let go of what messages that are gone leave behind: it would keep publishers out for good.
+
+        It takes up to half a second, in which the broker does nothing else: in another thread it would hold the lock of
+        the allocator, which the broker needs for every larger message.
+        """
+        began = perf_counter()
+        if began >= self._next_release:
+            release_free_memory()
+            ended = perf_counter()
+            self._next_release = ended + RELEASE_PAUSE * (ended - began)
 
     def set(self, name: str, is_raised: bool) -> None:
         """Raise or clear an alarm."""

@@ -151,3 +151,22 @@ def test_an_alarm_of_memory_stays_while_nothing_can_be_read(monkeypatch):
     used[0], is_free[0] = 100, True
     found.look()
     assert not found.active
+
+
+def test_giving_memory_back_takes_a_small_part_of_the_time(monkeypatch):
+    clock, releases = [0.0], []
+
+    def release() -> None:
+        releases.append(clock[0])
+        clock[0] += 0.5
+
+    monkeypatch.setattr(alarms, "used_bytes", lambda: 300)
+    monkeypatch.setattr(alarms, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(alarms, "release_free_memory", release)
+    found = alarms.Alarms()
+    found.memory_limit_bytes = 200
+    for _ in range(40):
+        found.look()
+        clock[0] += alarms.LOOK_S
+    assert len(releases) == 4
+    assert list(found.active) == ["memory"]
