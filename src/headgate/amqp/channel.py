@@ -11,7 +11,7 @@ from headgate.amqp.arriving import Arriving, Publish, check_content
 from headgate.amqp.confirms import AwaitedCommit
 from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
 from headgate.amqp.content import Content
-from headgate.amqp.deliveries import Unacked, sent_content, settled_tags
+from headgate.amqp.deliveries import Unacked, count_off, sent_content, settled
 from headgate.amqp.properties import REPLY_TO
 from headgate.broker import (
     BrokerQueue,
@@ -40,6 +40,7 @@ class Channel:
         self.prefetch_all = 0  # of the whole channel
         self.delivery_tag = 0
         self.unacked: dict[int, Unacked] = {}
+        self.got = 0  # how many of them were asked for one by one: no prefetch counts these
         self.sent_by: deque[tuple[float, int]] = deque()  # times, and the last delivery until then
         self.consumers: dict[str, ChannelConsumer] = {}
         self.is_closing = False
@@ -54,6 +55,7 @@ class Channel:
         # Commits that publishes of earlier turns wait for, in the order of these.
         self.commits: deque[AwaitedCommit] = deque()
         self.transaction: list[Callable[[], None]] | None = None
+        self._settling: set[int] = set()  # deliveries that the transaction acknowledges or rejects
         self.traffic = ChannelTraffic()
         self._permissions = connection.permissions
         self._last_queue = ""
@@ -78,7 +80,8 @@ class Channel:
         """A whole message has arrived."""
         if self.transaction is not None:
             check_content(content, self.connection.login)
-            self.transaction.append(lambda: self._accept(publish, content))
+            addressed = self._address_replies(content)
+            self.transaction.append(lambda: self._accept(publish, addressed))
             return
         self._accept(publish, content)
 
@@ -185,6 +188,7 @@ class Channel:
     def on_tx_commit(self) -> None:
         steps = self._open_transaction()
         self.transaction = None
+        self._settling.clear()
         try:
             for step in steps:
                 step()
@@ -195,6 +199,7 @@ class Channel:
     def on_tx_rollback(self) -> None:
         self._open_transaction()
         self.transaction = []
+        self._settling.clear()
         self.send("tx.rollback-ok")
 
     def _open_transaction(self) -> list[Callable[[], None]]:
@@ -261,13 +266,13 @@ class Channel:
         self, _: int, name: str, passive: bool, durable: bool, exclusive: bool, auto_delete: bool,
         nowait: bool, arguments: dict[str, Any],
     ) -> None:  # fmt: skip
-        if passive and name.startswith(REPLY_TO):
+        if name.startswith(REPLY_TO):  # every declaration of such a name is passive
             if name != REPLY_TO and name not in self.vhost.replies:
                 raise NotFound("queue", name, self.vhost.name)
             self.send("queue.declare-ok", name, 0, 1)
             return
         if passive:
-            queue = self._find_queue(name)
+            queue = self.vhost.find_queue(name, self.connection)
             queue.note_use()
         else:
             self._permissions.check_declaration(
@@ -328,10 +333,9 @@ class Channel:
             raise NotImplementedHere(f"prefetch_size!=0 ({size})")
         if for_channel:
             self.prefetch_all = count
-            for consumer in self.consumers.values():
-                self.broker.dirty.add(consumer.queue)
         else:
-            self.prefetch = count
+            self.prefetch, self.prefetch_all = count, 0  # this ends a limit of the whole channel
+        self.broker.dirty.update(consumer.queue for consumer in self.consumers.values())
         self.send("basic.qos-ok")
 
     def on_basic_consume(
@@ -387,6 +391,7 @@ class Channel:
         else:
             self.traffic.get += 1
             self.unacked[self.delivery_tag] = Unacked(entry, None, queue)
+            self.got += 1
             self.connection.listener.timeouts.use(queue.definition.consumer_timeout)
         content = sent_content(entry, queue)
         self.send(
@@ -433,13 +438,14 @@ class Channel:
         failed: bool = True,
     ) -> None:
         """Take entries out of those not acknowledged, and settle each; without a function they are requeued."""
-        tags = settled_tags(self.unacked, tag, multiple)
-        if self.transaction is not None:
-            # They stay not acknowledged until the commit, and cannot be acknowledged twice.
-            settled = [(number, self.unacked[number]) for number in tags]
-            self.transaction.append(lambda: self._settle_all(settled, settle, failed))
+        if self.transaction is None:
+            self._settle_all(settled(self.unacked, tag, multiple), settle, failed)
             return
-        self._settle_all([(number, self.unacked[number]) for number in tags], settle, failed)
+        # They stay not acknowledged until the commit, and cannot be acknowledged twice.
+        left = {n: one for n, one in self.unacked.items() if n not in self._settling}
+        chosen = settled(left, tag, multiple)
+        self._settling.update(number for number, _ in chosen)
+        self.transaction.append(lambda: self._settle_all(chosen, settle, failed))
 
     def _settle_all(
         self,
@@ -451,8 +457,7 @@ class Channel:
         for number, one in sent:
             if self.unacked.pop(number, None) is None:
                 continue
-            if one.consumer is not None:
-                one.consumer.unacked -= 1
+            count_off(self, one)
             if one.queue.is_deleted:
                 continue
             if settle is not None:

@@ -18,6 +18,7 @@ from headgate.amqp.blocking import MOST_ANSWERS, go_on_if_read, limit_answers, r
 from headgate.amqp.channel import Channel
 from headgate.amqp.confirms import confirm_published
 from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
+from headgate.amqp.deliveries import count_off
 from headgate.amqp.handshake import FRAME_MIN, AmqpListener, Handshake
 from headgate.amqp.methods import (
     BY_KEY,
@@ -313,8 +314,7 @@ class Connection(asyncio.BufferedProtocol):
         if not multiple and channel.transaction is None:
             sent = channel.unacked.pop(tag, None)
             if sent is not None:
-                if sent.consumer is not None:
-                    sent.consumer.unacked -= 1
+                count_off(channel, sent)
                 if not sent.queue.is_deleted:
                     sent.queue.ack(sent.entry)
                 if channel.prefetch_all:

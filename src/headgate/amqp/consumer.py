@@ -58,7 +58,7 @@ class ChannelConsumer(BrokerConsumer):
             return 0
         room = self.prefetch - self.unacked if self.prefetch else NO_LIMIT
         if channel.prefetch_all and not self.no_ack:
-            room = min(room, channel.prefetch_all - len(channel.unacked))
+            room = min(room, channel.prefetch_all - len(channel.unacked) + channel.got)
         return room
 
     def deliver(self, entries: Sequence[QueueEntry]) -> None:

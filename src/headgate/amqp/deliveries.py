@@ -10,6 +10,7 @@ from headgate.amqp.content import Content
 from headgate.broker import BrokerQueue, PreconditionFailed, QueueEntry
 
 if TYPE_CHECKING:
+    from headgate.amqp.channel import Channel
     from headgate.amqp.consumer import ChannelConsumer
 
 
@@ -30,13 +31,23 @@ def sent_content(entry: QueueEntry, queue: BrokerQueue) -> Content:
     return content
 
 
-def settled_tags(unacked: Mapping[int, Unacked], tag: int, multiple: bool) -> Sequence[int]:
+def count_off(channel: Channel, sent: Unacked) -> None:
+    """Count a delivery no more: it is settled."""
+    if sent.consumer is not None:
+        sent.consumer.unacked -= 1
+    else:
+        channel.got -= 1
+
+
+def settled(
+    unacked: Mapping[int, Unacked], tag: int, multiple: bool
+) -> Sequence[tuple[int, Unacked]]:
     """The deliveries that an ack, nack or reject with this tag settles."""
     if tag == 0 and multiple:
-        return list(unacked)
+        return list(unacked.items())
     if tag not in unacked:
         raise PreconditionFailed(f"unknown delivery tag {tag}")
     if not multiple:
-        return (tag,)
+        return ((tag, unacked[tag]),)
     # Requeued entries get new tags, so the tags are in order.
-    return list(takewhile(lambda number: number <= tag, unacked))
+    return list(takewhile(lambda sent: sent[0] <= tag, unacked.items()))

@@ -34,6 +34,7 @@ NO_HEADERS: Final = b"\0\0\0\0"
 CACHED: Final = 2_048  # how many different properties are remembered
 
 _HEADER: Final = struct.Struct(">HHQH")  # class, weight, size of the body, flags
+_MILLISECONDS: Final = re.compile(r"[+-]?[0-9]+")  # -0 is one, too
 _U64: Final = struct.Struct(">Q")
 _SIZES: Final = {"o": 1, "Q": 8}
 _BASIC: Final = 60
@@ -78,7 +79,11 @@ class Properties:
 
 
 def _milliseconds(text: str | None) -> int | None:
-    if text is None or not (text.isascii() and text.isdigit()) or int(text) > MAX_EXPIRATION_MS:
+    if (
+        text is None
+        or _MILLISECONDS.fullmatch(text) is None
+        or not 0 <= int(text) <= MAX_EXPIRATION_MS
+    ):
         return None
     return int(text)
 

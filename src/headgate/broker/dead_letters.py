@@ -37,7 +37,7 @@ def make_dead_letter(
         "exchange": message.exchange,
         "routing-keys": [message.routing_key, *carbon],
     }
-    if reason == "expired" and message.expiration is not None:
+    if message.expiration is not None:
         death["original-expiration"] = str(message.expiration)
     changed: dict[str, Any] = {DEATHS: _add_death(_deaths(headers), death)}
     for when in ("first", "last"):

@@ -44,6 +44,15 @@ def check_exchange_type(type: str) -> None:
         raise PreconditionFailed(f"unknown exchange type '{type}'")
 
 
+def check_alternate(name: str, vhost: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse an alternate exchange that is no name."""
+    alternate = arguments.get(ALTERNATE, "")
+    if not isinstance(alternate, str):
+        raise PreconditionFailed(
+            f"invalid type '{type_name(alternate)}' for arg '{ALTERNATE}' in exchange '{name}' in vhost '{vhost}'"
+        )
+
+
 def check_same_exchange(
     vhost: str,
     known: Exchange,

@@ -13,8 +13,9 @@ from headgate.broker.lane import QueueLane, free_entries
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.queue_definition import QueueDefinition
 from headgate.broker.queue_expiry import UnusedWatch
+from headgate.broker.queue_limits import deliver_first, has_space, is_over_limits
 from headgate.broker.records import make_record
-from headgate.broker.refusals import AccessRefused
+from headgate.broker.refusals import AccessRefused, ResourceLocked
 from headgate.broker.returns import QuorumReturns
 from headgate.store import LaneFacts
 
@@ -54,6 +55,7 @@ class ClassicQueue(BrokerQueue):
         self._lanes: dict[int, QueueLane] = {}  # by priority, the highest first
         self._next_position = self._first_position = 1
         self._turn = 0
+        self.is_draining = False
         self.waiting = 0  # came back, and wait for their next delivery
         self._expiry_armed: int | None = None
         self._watch = UnusedWatch(self)
@@ -86,7 +88,7 @@ class ClassicQueue(BrokerQueue):
         """Take a message; False if the queue is full and refuses more."""
         lane, expires = self._lane, None
         if not self._plain or message.expiration is not None:
-            if not self._has_space(message):
+            if not has_space(self, message):
                 return False
             lane = self._lane_of(self.definition.level_of(message.priority))
             expires = self._expires(message)
@@ -103,7 +105,9 @@ class ClassicQueue(BrokerQueue):
         self.ready_bytes += message.body_size
         self._broker.dirty.add(self)
         if not self._plain or expires is not None:
-            self.enforce_limits()
+            if is_over_limits(self):
+                deliver_first(self)
+                self.enforce_limits()
             if expires is not None:
                 self.arm_expiry()
         return True
@@ -157,6 +161,13 @@ class ClassicQueue(BrokerQueue):
 
     def drain(self) -> None:
         """Give ready entries to the consumers that have room for them; those that browse see them first."""
+        self.is_draining = True
+        try:
+            self._drain()
+        finally:
+            self.is_draining = False
+
+    def _drain(self) -> None:
         if self._browsers is not None:
             self._browsers.drain()
         if not self.consumers:
@@ -195,6 +206,8 @@ class ClassicQueue(BrokerQueue):
 
     def get(self) -> QueueEntry | None:
         """Take one entry, not for a consumer."""
+        if self.definition.single_active and self.definition.type == "quorum":
+            raise ResourceLocked(self.name, self.vhost.name, for_one_consumer=True)
         self.note_use()
         self.drop_expired()
         self._broker.dirty.add(self)
@@ -243,7 +256,10 @@ class ClassicQueue(BrokerQueue):
             self._browsers = self._browsers or QueueBrowsers(self)
             self._browsers.add(consumer)
             return
-        if self.consumers and (consumer.exclusive or any(c.exclusive for c in self.consumers)):
+        is_shared = bool(self.consumers) or (
+            self.definition.single_active and self.definition.type == "classic"
+        )
+        if (consumer.exclusive and is_shared) or any(c.exclusive for c in self.consumers):
             where = f"queue '{self.name}' in vhost '{self.vhost.name}'"
             raise AccessRefused(f"{where} in exclusive use")
         self._filtering.add(consumer)
@@ -344,29 +360,11 @@ class ClassicQueue(BrokerQueue):
 
     # ---- limits
 
-    def _has_space(self, message: BrokerMessage) -> bool:
-        definition = self.definition
-        if definition.overflow == "drop-head":
-            return True
-        is_long = definition.max_length is not None and len(self) >= definition.max_length
-        size = self.ready_bytes + message.body_size
-        if not is_long and (definition.max_bytes is None or size <= definition.max_bytes):
-            return True
-        if definition.overflow == "reject-publish-dlx":
-            self.vhost.dead_letter(self, message, "maxlen")
-        return False
-
     def enforce_limits(self) -> None:
-        """Drop from the front what is too much."""
-        definition = self.definition
-        if definition.overflow != "drop-head":
-            return
-        if definition.max_length is not None:
-            while len(self) > definition.max_length:
-                self.discard(self._pop(self._lowest()), "maxlen")
-        if definition.max_bytes is not None:
-            while self.ready_bytes > definition.max_bytes and len(self):
-                self.discard(self._pop(self._lowest()), "maxlen")
+        """Drop from the front what is too much; in a queue with priorities, what would be delivered next."""
+        if self.definition.overflow == "drop-head":
+            while len(self) and is_over_limits(self):
+                self.discard(self._pop(self._foremost()), "maxlen")
 
     # ---- inside
 
@@ -383,9 +381,9 @@ class ClassicQueue(BrokerQueue):
             self._lanes = dict(sorted(self._lanes.items(), reverse=True))
         return lane
 
-    def _lowest(self) -> QueueLane:
-        """The lane of the lowest priority that holds something."""
-        return next(lane for lane in reversed(self._lanes.values()) if len(lane))
+    def _foremost(self) -> QueueLane:
+        """The lane of the highest priority that holds something."""
+        return next(lane for lane in self._lanes.values() if len(lane))
 
     def _pop(self, lane: QueueLane) -> QueueEntry:
         entry = lane.take()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
@@ -27,6 +28,7 @@ DELIVERY_LIMIT: Final = 20  # of quorum queues
 QUORUM_HIGH: Final = 4  # priorities above this one are high in a quorum queue
 UNMATCHED: Final = ("keep", "dead-letter", "drop")
 OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders", "min-masters")
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 MAX_SEGMENT_BYTES: Final = 3_000_000_000
 _AGE: Final = re.compile(r"(\d+)([YMDhms])")
@@ -108,10 +110,10 @@ def define_queue(
     """Check the arguments of a declaration, and return what follows from them and from policies."""
     queue = f"queue '{name}' in vhost '{vhost}'"
     where = f"for {queue}"
-    kind = _queue_type(arguments.get("x-queue-type"), where)
+    kind = _queue_type(arguments, where)
     for argument, value in arguments.items():
         checks = ARGUMENTS.get(argument)
-        if checks is None:
+        if checks is None or (argument in _STREAMS_OWN and kind != "stream"):
             continue  # RabbitMQ ignores what it does not know
         if kind not in checks.types:
             raise PreconditionFailed(
@@ -138,7 +140,7 @@ def check_equivalent(
     name: str, vhost: str, declared: Mapping[str, Any], repeated: Mapping[str, Any]
 ) -> None:
     """Refuse a second declaration whose arguments differ from those of the first."""
-    for argument in ARGUMENTS:
+    for argument in (name for name in ARGUMENTS if name not in _STREAMS_OWN):
         before, now = declared.get(argument), repeated.get(argument)
         if argument == "x-queue-type":
             before, now = before or "classic", now or "classic"
@@ -160,8 +162,12 @@ def type_name(value: object) -> str:
             return "bool"
         case int():
             return "signedint" if -(2**31) <= value < 2**31 else "long"
-        case str() | bytes():
+        case str():
             return "longstr"
+        case bytes() | bytearray():
+            return "binary"
+        case Decimal():
+            return "decimal"
         case float():
             return "double"
         case Mapping():
@@ -175,9 +181,9 @@ def type_name(value: object) -> str:
 
 
 def age_seconds(text: str) -> int | None:
-    """The seconds of a text like `7D`, or None if it is none; an age beyond all messages is cut."""
+    """The seconds of a text like `7D`, or None if it is none, or zero; an age beyond all messages is cut."""
     match = _AGE.fullmatch(text)
-    return int(min(float(match[1]) * _SECONDS[match[2]], MAX_AGE_S)) if match else None
+    return (int(min(float(match[1]) * _SECONDS[match[2]], MAX_AGE_S)) or None) if match else None
 
 
 # ---- the checks
@@ -221,10 +227,16 @@ def _priority(value: Any) -> str | None:
     return _invalid(f"{{max_value_exceeded,{value}}}") if value > 255 else None
 
 
-def _text(value: Any) -> str | None:
+def _exchange(value: Any) -> str | None:
     if isinstance(value, str):
         return None
     return f"invalid type '{type_name(value)}' for arg '{{argument}}' in {{queue}}"
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return None
+    return _invalid(f"{{unacceptable_type,{type_name(value)}}}")
 
 
 def _one_of(*words: str, reason: str) -> ArgumentCheck:
@@ -239,7 +251,13 @@ def _one_of(*words: str, reason: str) -> ArgumentCheck:
 def _boolean(value: Any) -> str | None:
     if isinstance(value, bool):
         return None
-    return _invalid(f'"expected boolean, got {type_name(value)}"')
+    return _invalid(f"{{unacceptable_type,{type_name(value)}}}")
+
+
+def _version(value: Any) -> str | None:
+    if problem := _not_negative(value):
+        return problem
+    return None if value in (1, 2) else _invalid(f"\"unsupported queue version '{value}'\"")
 
 
 def _max_age(value: Any) -> str | None:
@@ -287,6 +305,9 @@ _CLASSIC: Final = ("classic",)
 _QUORUM: Final = ("quorum",)
 _STREAM: Final = ("stream",)
 _BOTH: Final = ("classic", "quorum")
+_STREAMS_OWN: Final = (
+    "x-stream-filter-size-bytes",
+)  # ignored elsewhere, and when it is declared again
 
 ARGUMENTS: Final[dict[str, Argument]] = {
     "x-queue-type": Argument(_anything),
@@ -295,7 +316,7 @@ ARGUMENTS: Final[dict[str, Argument]] = {
     "x-max-length": Argument(_not_negative, _BOTH),
     "x-max-length-bytes": Argument(_not_negative),
     "x-overflow": Argument(_one_of(*OVERFLOWS, reason="invalid_overflow"), _BOTH),
-    "x-dead-letter-exchange": Argument(_text, _BOTH),
+    "x-dead-letter-exchange": Argument(_exchange, _BOTH),
     "x-dead-letter-routing-key": Argument(_text, _BOTH),
     "x-dead-letter-strategy": Argument(
         _one_of("at-most-once", "at-least-once", reason="invalid_dlx_strategy"), _QUORUM
@@ -305,9 +326,9 @@ ARGUMENTS: Final[dict[str, Argument]] = {
     "x-queue-mode": Argument(
         _one_of("default", "lazy", reason="\"unsupported queue mode '{}'\""), _CLASSIC
     ),
-    "x-queue-version": Argument(_not_negative, _CLASSIC),
+    "x-queue-version": Argument(_version, _CLASSIC),
     "x-queue-master-locator": Argument(_anything, _CLASSIC),
-    "x-queue-leader-locator": Argument(_anything, ("quorum", "stream")),
+    "x-queue-leader-locator": Argument(_one_of(*LOCATORS, reason="invalid_queue_locator_arg")),
     "x-delivery-limit": Argument(_anything, _QUORUM),
     "x-consumer-timeout": Argument(_not_negative),
     "x-delayed-retry-type": Argument(
@@ -330,9 +351,8 @@ ARGUMENTS: Final[dict[str, Argument]] = {
 }
 
 
-def _queue_type(value: Any, where: str) -> QueueType:
-    if value is None:
-        return "classic"
+def _queue_type(arguments: Mapping[str, Any], where: str) -> QueueType:
+    value = arguments.get("x-queue-type", "classic")
     if not isinstance(value, str):
         raise PreconditionFailed(
             f"invalid arg 'x-queue-type' {where}: {{unacceptable_type,{type_name(value)}}}"

@@ -31,13 +31,19 @@ class AccessRefused(Refusal):
 
 
 class ResourceLocked(Refusal):
-    """The queue is exclusive to another connection."""
+    """The queue is exclusive to another connection, or all it has is for its one active consumer."""
 
-    def __init__(self, name: str, vhost: str) -> None:
+    def __init__(self, name: str, vhost: str, *, for_one_consumer: bool = False) -> None:
+        queue = f"locked queue '{name}' in vhost '{vhost}'"
+        if for_one_consumer:
+            super().__init__(
+                f"cannot obtain access to {queue}. basic.get operations are not supported by quorum queues "
+                "with single active consumer"
+            )
+            return
         super().__init__(
-            f"cannot obtain exclusive access to locked queue '{name}' in vhost '{vhost}'. It could be originally "
-            "declared on another connection or the exclusive property value does not match that of the original "
-            "declaration."
+            f"cannot obtain exclusive access to {queue}. It could be originally declared on another connection or "
+            "the exclusive property value does not match that of the original declaration."
         )
 
 

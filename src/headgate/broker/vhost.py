@@ -11,6 +11,7 @@ from headgate.broker.dead_letters import carbon_keys, goes_in_circles, make_dead
 from headgate.broker.declarations import (
     binding_name,
     binding_problem,
+    check_alternate,
     check_exchange_type,
     check_same_exchange,
     check_same_queue,
@@ -95,6 +96,7 @@ class VirtualHost:
         if name == DEFAULT:
             raise AccessRefused(ON_DEFAULT)
         check_exchange_type(type)
+        check_alternate(name, self.name, arguments)
         known = self.topology.exchange(name)
         if known is not None:
             given = {
@@ -175,6 +177,10 @@ class VirtualHost:
         definition = self.define(
             name, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete
         )
+        if not name and definition.type != "classic":
+            raise PreconditionFailed(
+                f"Cannot declare a server-named queue for type rabbit_{definition.type}_queue"
+            )
         name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
         if definition.type == "stream":
             stream = self.add_stream_queue(name, definition, arguments)
@@ -337,17 +343,11 @@ class VirtualHost:
     def queues_for(
         self, message: BrokerMessage, exchange: str, keys: Sequence[str]
     ) -> tuple[BrokerQueue, ...]:
-        """The queues of a message under several routing keys, each once."""
-        found: dict[BrokerQueue, None] = {}
-        for key in keys:
-            queues = None
-            if self.topology.exchange(exchange) is not None:
-                routed = self.topology.route_key(exchange, key)
-                if not isinstance(routed, Routed):
-                    routed = self.topology.route(exchange, message.envelope(key))
-                queues = self._queues_of(routed.queues)
-            found.update(dict.fromkeys(queues or ()))
-        return tuple(found)
+        """The queues of a message under several routing keys, each once; the exchange may be internal."""
+        if self.topology.exchange(exchange) is None:
+            return ()
+        routed = self.topology.route_all(exchange, [message.envelope(key) for key in keys])
+        return self._queues_of(routed.queues)
 
     trace = trace_message
 

@@ -10,7 +10,7 @@ Threads may share a topology: each question is answered by the bindings as they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from headgate.errors import NotPermitted, UnknownExchange, UnknownQueue
 from headgate.filters import Filter
-from headgate.matching import merge
 from headgate.routing.advice import BindingAdvice, TopologyProblem, find_problems, make_advice
 from headgate.routing.answers import Routable, RouteAnswer, Routed
 from headgate.routing.batches import RoutedBatch, route_rows
@@ -50,6 +49,7 @@ from headgate.routing.exchanges import DefaultIndex, ExchangeIndex
 from headgate.routing.explain import Explained, explain_bindings
 from headgate.routing.incoming import Incoming, add_incoming, list_incoming, remove_incoming
 from headgate.routing.values import Envelope
+from headgate.routing.walks import walk, walk_all
 
 
 class Topology:
@@ -241,6 +241,13 @@ class Topology:
                 return answer
         return self._route_locked(exchange, message, moment, answer)  # type: ignore[arg-type]
 
+    def route_all(self, exchange: str, messages: Sequence[Envelope]) -> Routed:
+        """Where a message of several topics goes: each exchange sees all. It may begin at an internal exchange."""
+        with self._lock:
+            if exchange not in self._indexes:
+                raise UnknownExchange(exchange)
+            return walk_all(self._indexes, self._indexes[exchange], messages)
+
     def route_key(self, exchange: str, topic: str) -> RouteAnswer | None:
         """Where every message with this topic goes, or the filters that decide that; None if more than they decide."""
         with self._lock:
@@ -248,7 +255,7 @@ class Topology:
             if not index.by_key:
                 return None
             envelope = Envelope(topic)
-            return self._walk(index, index.find(envelope), envelope, by_key=True)
+            return walk(self._indexes, index, index.find(envelope), envelope, by_key=True)
 
     def is_steady(self, via: Iterable[str]) -> bool:
         """Whether these exchanges send messages that differ in nothing but the body to the same queues."""
@@ -373,34 +380,9 @@ class Topology:
             index = self._find_public(exchange)
             if answer is None or moment is not self._changes.moment:
                 answer = index.find(message)
-            return answer if type(answer) is Routed else self._walk(index, answer, message)  # type: ignore[return-value]
-
-    def _walk(
-        self, start: ExchangeIndex, answer: RouteAnswer, message: Routable, by_key: bool = False
-    ) -> RouteAnswer | None:
-        """Follow the answer of the first exchange; with `by_key` as far as the topic decides: see `route_key`."""
-        queues: Set[str] = frozenset()
-        seen, work = {start.exchange.name}, [start]
-        for index in work:  # which grows
-            if index is not start:
-                if by_key and not index.by_key:
-                    return None
-                answer = index.find(message)
-            if isinstance(answer, Routed):
-                queues = merge(queues, answer.queues)
-                continue
-            if by_key and (answer.gates or answer.checks):
-                is_alone = index is start and not answer.exchanges and not index.exchange.alternate
-                return answer if is_alone else None
-            reached, onward = answer.resolve(message)
-            queues = merge(queues, reached)
-            if not reached and not onward and index.exchange.alternate is not None:
-                onward = (index.exchange.alternate,)
-            for name in onward:
-                if name not in seen and name in self._indexes:
-                    seen.add(name)
-                    work.append(self._indexes[name])
-        return Routed(queues, not queues, tuple(index.exchange.name for index in work))
+            if type(answer) is Routed:
+                return answer
+            return walk(self._indexes, index, answer, message)  # type: ignore[return-value]
 
     def _add_exchange(self, exchange: Exchange) -> None:
         self._file_index(EXCHANGE_INDEXES[exchange.routing_type](exchange))

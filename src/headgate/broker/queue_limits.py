@@ -1,0 +1,37 @@
+"""How much a queue may hold. What a consumer has room for is delivered first: only what must wait counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.broker.message import BrokerMessage
+    from headgate.broker.queue import ClassicQueue
+
+
+def is_over_limits(queue: ClassicQueue, message: BrokerMessage | None = None) -> bool:
+    """Whether a queue holds more than it may, or would with this message."""
+    count, size = (0, 0) if message is None else (1, message.body_size)
+    most, most_bytes = queue.definition.max_length, queue.definition.max_bytes
+    return (most is not None and len(queue) + count > most) or (
+        most_bytes is not None and queue.ready_bytes + size > most_bytes
+    )
+
+
+def has_space(queue: ClassicQueue, message: BrokerMessage) -> bool:
+    """Whether a queue takes a message; one that refuses it may make a dead letter of it."""
+    overflow = queue.definition.overflow
+    if overflow == "drop-head" or not is_over_limits(queue, message):
+        return True
+    deliver_first(queue)
+    if not is_over_limits(queue, message):
+        return True
+    if overflow == "reject-publish-dlx":
+        queue.vhost.dead_letter(queue, message, "maxlen")
+    return False
+
+
+def deliver_first(queue: ClassicQueue) -> None:
+    """Let consumers have what they have room for, unless they are just given it."""
+    if queue.consumers and not queue.is_draining:
+        queue.drain()

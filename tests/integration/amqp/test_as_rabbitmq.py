@@ -1,0 +1,215 @@
+"""Answers that RabbitMQ gives and no recorded conversation has: limits, transactions, carbon copies, arguments."""
+
+from __future__ import annotations
+
+import time
+
+import pika
+import pytest
+from pika.exceptions import ChannelClosedByBroker
+
+from tests.patience import PATIENCE
+
+
+def refused(code: int):
+    return pytest.raises(ChannelClosedByBroker, match=rf"^\({code}, ")
+
+
+def count_of(channel, queue: str) -> int:
+    return channel.queue_declare(queue, passive=True).method.message_count
+
+
+def collect(channel, queue: str, count: int, tag: str = "t") -> list[bytes]:
+    """What a consumer of a queue is sent, as soon as it is this much; then what else came with it."""
+    got: list[bytes] = []
+    channel.basic_consume(queue, lambda _c, _m, _p, body: got.append(body), consumer_tag=tag)
+    wait_for(channel, got, count)
+    return got
+
+
+def wait_for(channel, got: list[bytes], count: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while len(got) < count and time.monotonic() < deadline:
+        channel.connection.process_data_events(time_limit=0.05)
+
+
+# ---- limits
+
+
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+def test_what_a_consumer_has_room_for_does_not_count_against_a_limit(connection, overflow):
+    publisher, channel = connection.channel(), connection.channel()
+    channel.queue_declare("q", arguments={"x-max-length": 1, "x-overflow": overflow})
+    channel.basic_qos(prefetch_count=5)
+    got = collect(channel, "q", 0)
+    for number in range(10):  # no answer is awaited between them: they arrive together
+        publisher.basic_publish("", "q", b"%d" % number)
+    wait_for(channel, got, 5)
+    assert got == [b"0", b"1", b"2", b"3", b"4"]
+    _, _, left = publisher.basic_get("q")
+    assert left == (b"9" if overflow == "drop-head" else b"5")
+
+
+def test_a_limit_drops_what_would_be_delivered_next(channel):
+    channel.queue_declare("q", arguments={"x-max-length": 2, "x-max-priority": 5})
+    for priority in (3, 1, 5):
+        channel.basic_publish("", "q", b"%d" % priority, pika.BasicProperties(priority=priority))
+    assert [channel.basic_get("q", auto_ack=True)[2] for _ in range(2)] == [b"3", b"1"]
+
+
+# ---- prefetch
+
+
+def test_messages_that_were_got_do_not_count_against_the_prefetch_of_a_channel(channel):
+    channel.queue_declare("q")
+    for number in range(3):
+        channel.basic_publish("", "q", b"%d" % number)
+    channel.basic_qos(prefetch_count=1, global_qos=True)
+    channel.basic_get("q")
+    assert collect(channel, "q", 1) == [b"1"]
+
+
+def test_a_prefetch_for_consumers_ends_that_of_the_channel(channel):
+    channel.queue_declare("q")
+    for number in range(6):
+        channel.basic_publish("", "q", b"%d" % number)
+    channel.basic_qos(prefetch_count=3, global_qos=True)
+    channel.basic_qos(prefetch_count=2)
+    first = collect(channel, "q", 2, "a")
+    second = collect(channel, "q", 2, "b")
+    assert sorted(first + second) == [b"0", b"1", b"2", b"3"]
+
+
+# ---- transactions
+
+
+def test_a_transaction_acknowledges_a_delivery_once(channel):
+    channel.queue_declare("q")
+    channel.basic_publish("", "q", b"m")
+    channel.tx_select()
+    tag = channel.basic_get("q")[0].delivery_tag
+    channel.basic_ack(tag)
+    channel.tx_rollback()
+    channel.basic_ack(tag)  # it was taken back
+    channel.basic_ack(tag)
+    with refused(406):
+        channel.tx_commit()
+
+
+def test_a_transaction_refuses_a_request_for_replies_that_nobody_consumes(channel):
+    channel.tx_select()
+    replies = pika.BasicProperties(reply_to="amq.rabbitmq.reply-to")
+    channel.basic_publish("", "q", b"m", replies)
+    with refused(406):
+        channel.queue_declare("q")
+
+
+# ---- routing
+
+
+def test_an_alternate_exchange_gets_what_no_key_of_a_message_routes(channel):
+    channel.exchange_declare("lost", "fanout")
+    channel.exchange_declare("x", arguments={"alternate-exchange": "lost"})
+    for queue, source, key in (("found", "x", "k"), ("unrouted", "lost", "")):
+        channel.queue_declare(queue)
+        channel.queue_bind(queue, source, key)
+    for copies in (["k"], ["other"]):
+        channel.basic_publish("x", "no", b"m", pika.BasicProperties(headers={"CC": copies}))
+    assert (count_of(channel, "found"), count_of(channel, "unrouted")) == (1, 1)
+
+
+def test_every_exchange_sees_all_keys_of_a_message(channel):
+    channel.exchange_declare("first", "topic")
+    channel.exchange_declare("second", "direct")
+    channel.queue_declare("q")
+    channel.exchange_bind("second", "first", "a")
+    channel.queue_bind("q", "second", "b")
+    channel.basic_publish("first", "a", b"m", pika.BasicProperties(headers={"CC": ["b"]}))
+    assert count_of(channel, "q") == 1
+
+
+def test_an_internal_exchange_takes_dead_letters(channel):
+    channel.exchange_declare("dead", "fanout", internal=True)
+    channel.queue_declare("letters")
+    channel.queue_bind("letters", "dead")
+    channel.queue_declare("q", arguments={"x-dead-letter-exchange": "dead"})
+    channel.basic_publish("", "q", b"m", pika.BasicProperties(expiration="60000"))
+    channel.basic_reject(channel.basic_get("q")[0].delivery_tag, requeue=False)
+    _, properties, body = channel.basic_get("letters")
+    assert body == b"m"
+    assert properties.headers["x-death"][0]["original-expiration"] == "60000"
+
+
+# ---- declarations
+
+
+@pytest.mark.parametrize("type", ["quorum", "stream"])
+def test_only_classic_queues_are_named_by_the_broker(channel, type):
+    with refused(406):
+        channel.queue_declare("", durable=True, arguments={"x-queue-type": type})
+
+
+def test_a_passive_declaration_names_its_queue(channel):
+    channel.queue_declare("")
+    with refused(404):
+        channel.queue_declare("", passive=True)
+
+
+def test_an_alternate_exchange_is_named_by_a_text(channel):
+    with refused(406):
+        channel.exchange_declare("x", arguments={"alternate-exchange": None})
+
+
+def test_a_declaration_of_a_name_for_replies_is_passive(channel):
+    assert count_of(channel, "amq.rabbitmq.reply-to") == 0
+    assert channel.queue_declare("amq.rabbitmq.reply-to").method.consumer_count == 1
+    with refused(404):
+        channel.queue_declare("amq.rabbitmq.reply-to.nobody")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_taken"),
+    [
+        ({"x-queue-version": 3}, False),
+        ({"x-queue-version": 0}, False),
+        ({"x-queue-version": 2}, True),
+        ({"x-queue-type": None}, False),
+        ({"x-queue-leader-locator": "balanced"}, True),
+        ({"x-queue-leader-locator": "anywhere"}, False),
+        ({"x-queue-leader-locator": 1}, False),
+        ({"x-queue-type": "stream", "x-max-age": "0h"}, False),
+        ({"x-stream-filter-size-bytes": 300}, True),  # of no meaning, and not looked at
+        ({"x-queue-type": "quorum", "x-stream-filter-size-bytes": "x"}, True),
+    ],
+)
+def test_arguments_of_queues_are_checked_as_rabbitmq_checks_them(channel, arguments, is_taken):
+    if is_taken:
+        channel.queue_declare("q", durable=True, arguments=arguments)
+        return
+    with refused(406):
+        channel.queue_declare("q", durable=True, arguments=arguments)
+
+
+# ---- one active consumer
+
+
+def test_no_consumer_is_exclusive_where_one_is_active(channel):
+    channel.queue_declare("q", arguments={"x-single-active-consumer": True})
+    with refused(403):
+        channel.basic_consume("q", lambda *_: None, exclusive=True)
+
+
+def test_a_quorum_queue_with_one_active_consumer_refuses_gets(channel):
+    arguments = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+    channel.queue_declare("q", durable=True, arguments=arguments)
+    with refused(405):
+        channel.basic_get("q")
+
+
+# ---- lifetimes
+
+
+@pytest.mark.parametrize("expiration", ["+60000", "-0"])
+def test_an_expiration_may_have_a_sign(channel, expiration):
+    channel.basic_publish("", "nobody", b"m", pika.BasicProperties(expiration=expiration))
+    channel.queue_declare("q")  # the channel is open
