@@ -145,6 +145,10 @@ def test_a_batch_that_is_repeated_is_appended_once(tmp_path: Path, spark: SparkS
         path = "out"
         [[sink]]
         queue = "all"
+        format = "orc"
+        path = "rows"
+        [[sink]]
+        queue = "all"
         format = "headgate"
         path = "copy"
     """
@@ -153,6 +157,7 @@ def test_a_batch_that_is_repeated_is_appended_once(tmp_path: Path, spark: SparkS
     commit.unlink()  # Spark runs its last batch again
     run_once(tmp_path, text, spark)
     assert spark.read.parquet(str(tmp_path / "out")).count() == 4
+    assert spark.read.orc(str(tmp_path / "rows")).count() == 4
     assert len(stored(tmp_path / "copy")) == 4
 
 
@@ -219,28 +224,22 @@ def test_what_spark_cannot_run_is_reported_with_its_table_before_anything_is_cre
     assert "QueryContextLogger" not in capfd.readouterr().err
 
 
-def test_a_format_or_payload_whose_package_is_missing_is_named_with_its_remedy(
+def test_a_format_whose_package_is_missing_is_named_with_its_remedy(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     publish(tmp_path / "events", *orders({}))
     text = """
         [source]
         stream = "events"
-        {0}
         [exchange]
         type = "fanout"
         [[binding]]
         queue = "all"
         [[sink]]
         queue = "all"
-        {1}
+        {0}
     """
     delta = 'format = "delta"\npath = "out"'
     with pytest.raises(PipelineError, match=r"no format 'delta' here; run with --conf"):
-        run_once(tmp_path, dedent(text).format("", delta), spark)
-    avro = 'payload = "avro"\npayload_schema = \'{"type": "string"}\''
-    with pytest.raises(
-        PipelineError, match=r"avro.*spark.jars.packages=org.apache.spark:spark-avro"
-    ):
-        run_once(tmp_path, dedent(text).format(avro, 'to = "none:"'), spark)
+        run_once(tmp_path, dedent(text).format(delta), spark)
     assert not (tmp_path / ".headgate").exists()

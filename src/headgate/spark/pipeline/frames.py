@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HeadgateError, PipelineError, SparkOptionsError
 from headgate.filters import Field, View, fields_read, parse
@@ -23,9 +23,11 @@ from headgate.pipelines import (
 )
 from headgate.spark.filter_column import map_views, to_column
 from headgate.spark.pipeline.formats import RECORD, drop_record, format_rows, read_problem
+from headgate.spark.pipeline.records import RecordDecoder, avro_decoder, protobuf_decoder
 from headgate.spark.schema import LOSSLESS, writing_columns
 
 if TYPE_CHECKING:
+    from pyarrow import StructType
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
@@ -131,15 +133,7 @@ def _without_spark_logs() -> Iterator[None]:
 
 
 def _describe(problem: str) -> str:
-    """Spark's message, or the remedy for the package that it misses."""
-    import pyspark
-
-    for format in ("avro", "protobuf"):
-        if f"{format.upper()}_NOT_LOADED" in problem:
-            return (
-                f"{format} needs a jar that is not part of PySpark: run the pipeline with "
-                f"--conf spark.jars.packages=org.apache.spark:spark-{format}_2.13:{pyspark.__version__}"
-            )
+    """Spark's message without its number."""
     return problem.strip().partition(" SQLSTATE:")[0].rstrip(" .;")
 
 
@@ -194,31 +188,24 @@ def _decode_json(schema: str) -> tuple[SparkColumn, SparkColumn]:
     return decoded, functions.when(failed, functions.col("payload").cast("binary"))
 
 
-def _decode_avro(schema: str) -> tuple[SparkColumn, SparkColumn]:
-    from pyspark.sql.avro.functions import from_avro
-
-    return from_avro("payload", schema, {"mode": "PERMISSIVE"}), _null_where_failed()
-
-
-def _decode_protobuf(schema: str) -> tuple[SparkColumn, SparkColumn]:
-    from pyspark.sql.protobuf.functions import from_protobuf
-
-    file, _, message = schema.rpartition("#")
-    decoded = from_protobuf("payload", message, file, {"mode": "PERMISSIVE"})
-    return decoded, _null_where_failed()
-
-
-def _null_where_failed() -> SparkColumn:
+def _decode_records(
+    decoder: Callable[[str], tuple[StructType, RecordDecoder]], schema: str
+) -> tuple[SparkColumn, SparkColumn]:
     from pyspark.sql import functions
+    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.pandas.types import from_arrow_type
 
+    kind, decode = decoder(schema)
+    make_udf: Callable[..., Any] = arrow_udf  # its annotations know no structs
+    decoded = make_udf(decode, from_arrow_type(kind))(functions.col("payload"))
     failed = functions.col(_DECODED).isNull() & functions.col("payload").isNotNull()
-    return functions.when(failed, functions.col("payload").cast("binary"))
+    return decoded, functions.when(failed, functions.col("payload").cast("binary"))
 
 
 _DECODERS: Final[dict[str, Callable[[str], tuple[SparkColumn, SparkColumn]]]] = {
     "json": _decode_json,
-    "avro": _decode_avro,
-    "protobuf": _decode_protobuf,
+    "avro": partial(_decode_records, avro_decoder),
+    "protobuf": partial(_decode_records, protobuf_decoder),
 }
 
 
