@@ -13,7 +13,6 @@ from headgate.insights import (
     broker_facts,
     find_attention,
     find_sql_attention,
-    list_queues,
     node_facts,
     refresh,
 )
@@ -45,7 +44,7 @@ async def show_overview(visit: Visit) -> Response:
 def _sql_attention(site: Site) -> list[Attention]:
     try:
         with site.open_database() as database:
-            return find_sql_attention(list_queues(database))
+            return find_sql_attention(database)
     except HeadgateError:  # its own page says what is wrong
         return []
 
