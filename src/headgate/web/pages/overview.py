@@ -28,17 +28,27 @@ async def show_overview(visit: Visit) -> Response:
     broker, node = visit.site.running, visit.site.node
     refresh(broker)
     vhosts = visit.vhosts()
-    found = find_attention(broker, vhosts)
-    if visit.site.database is not None and visit.may_see_stored():
-        found += await run_in_threadpool(_sql_attention, visit.site)
     return visit.render(
         "overview.html",
         node=node,
         facts=node_facts(broker, node),
         totals=broker_facts(broker, vhosts),
-        attention=found,
+        attention=await _find_attention(visit),
         snapshot=live_feeds(visit.site).find(visit).read(),
     )
+
+
+@pages.get("/fragments/attention")
+async def show_attention(visit: Visit) -> Response:
+    """What needs attention alone, for an overview that stays open."""
+    return visit.render("attention.html", attention=await _find_attention(visit))
+
+
+async def _find_attention(visit: Visit) -> list[Attention]:
+    found = find_attention(visit.site.running, visit.vhosts())
+    if visit.site.database is not None and visit.may_see_stored():
+        found += await run_in_threadpool(_sql_attention, visit.site)
+    return found
 
 
 def _sql_attention(site: Site) -> list[Attention]:
