@@ -27,7 +27,12 @@ from headgate.testing import Broker
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
-VIEWS = (("light", "light", 1280, 860), ("dark", "dark", 1280, 860), ("phone", "light", 390, 844))
+VIEWS = (
+    ("light", "light", 1280, 860),
+    ("dark", "dark", 1280, 860),
+    ("phone", "light", 390, 844),
+    ("phone-dark", "dark", 390, 844),
+)
 FILTER = "region = 'EU' AND amount > 1000"
 IN_README = (
     ("stream", "light"),
@@ -271,7 +276,7 @@ def take(browser: Browser, url: str, into: Path) -> None:
         for name, path in pages().items():
             if name == "overview":
                 log_in(page, url)
-                page.wait_for_timeout(12_000 if view != "phone" else 4_000)  # for the charts
+                page.wait_for_timeout(12_000 if width > 390 else 4_000)  # for the charts
             else:
                 page.goto(url + path)
             found = page.evaluate("document.documentElement.scrollWidth")

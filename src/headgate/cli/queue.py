@@ -141,7 +141,7 @@ def stats(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> 
         "consumer", *(name.replace("_", " ") for name in queues.Usage.__dataclass_fields__)
     )
     for name, usage in facts.consumers.items():
-        used.add_row(Text(name), *(f"{count:,}" for count in asdict(usage).values()))
+        used.add_row(Text(name), *(Text(value_text(value)) for value in asdict(usage).values()))
     print_table(counts, *([used] if facts.consumers else []))
 
 

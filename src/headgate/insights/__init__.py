@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from headgate.insights.pipelines import pipeline_facts as pipeline_facts
     from headgate.insights.playground import FailedTerm as FailedTerm
     from headgate.insights.playground import FilterProblem as FilterProblem
+    from headgate.insights.playground import SnippetPlace as SnippetPlace
     from headgate.insights.playground import TriedMessage as TriedMessage
     from headgate.insights.playground import filter_snippets as filter_snippets
     from headgate.insights.playground import find_problem as find_problem
@@ -163,6 +164,7 @@ else:
             "playground": [
                 "FailedTerm",
                 "FilterProblem",
+                "SnippetPlace",
                 "TriedMessage",
                 "filter_snippets",
                 "find_problem",

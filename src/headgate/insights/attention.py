@@ -15,16 +15,18 @@ from weakref import WeakKeyDictionary
 
 from headgate.insights.broker import ConsumerFacts, list_consumers
 from headgate.insights.node import active_alarms
-from headgate.insights.queues import QueueFacts
+from headgate.insights.queues import QueueFacts, list_queues
 
 if TYPE_CHECKING:
     from headgate.broker import Broker, BrokerQueue, VirtualHost
+    from headgate.queues import Database
 
 MOST: Final = 50
 LONG: Final = 100_000  # messages in a queue without a limit
 EXAMINED: Final = 1_000  # messages that a filter has seen and none of which it wanted
 HELD: Final = 1_000  # messages that a consumer keeps without a limit
 GROWN: Final = 100  # messages that a consumer keeps when they become more with every look
+ADVISED: Final = 20  # filters of a queue on SQL for which an index is looked for
 SAMPLES: Final = 4  # looks at a consumer, one behind the other, in which they became more
 SAMPLE_S: Final = 1.5  # at least, between two looks
 _LIMITS: Final = ("x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires")
@@ -205,20 +207,22 @@ def _key(consumer: ConsumerFacts) -> _Key:
 # ---- queues on SQL -----------------------------------------------------------------------------------
 
 
-def find_sql_attention(queues: Iterable[QueueFacts]) -> list[Attention]:
+def find_sql_attention(database: Database) -> list[Attention]:
     """What needs a hand in queues on SQL."""
-    return [each for queue in queues for each in _check_sql_queue(queue)][:MOST]
+    found = (each for queue in list_queues(database) for each in _check_sql_queue(database, queue))
+    return list(islice(found, MOST))
 
 
-def _check_sql_queue(queue: QueueFacts) -> Iterator[Attention]:
+def _check_sql_queue(database: Database, queue: QueueFacts) -> Iterator[Attention]:
+    yield from _missing_indexes(database, queue)
     for name, usage in queue.consumers.items():
         if usage.unmatched >= EXAMINED and usage.unmatched > usage.rows:
             yield Attention(
                 "sql",
                 "",
                 queue.name,
-                f"{name or 'a consumer'} claimed {usage.unmatched:,} messages that its filter left",
-                "an index is missing: headgate queue index advise names the headers to declare",
+                f"{name or 'a consumer'} gave back {usage.unmatched:,} messages that its predicate refuses, more than it took",
+                "say it as a filter, or publish a header that a filter can ask for",
             )
     if queue.ready >= LONG and not queue.consumers and not queue.paused:
         yield Attention(
@@ -228,3 +232,22 @@ def _check_sql_queue(queue: QueueFacts) -> Iterator[Attention]:
             f"{queue.ready:,} messages and no consumer",
             "start one: headgate work",
         )
+
+
+def _missing_indexes(database: Database, queue: QueueFacts) -> Iterator[Attention]:
+    """Filters of consumers that read everything that is ready, where an index would answer them."""
+    by_filter: dict[str, list[str]] = {}
+    for name, usage in queue.consumers.items():
+        if usage.filter is not None:
+            by_filter.setdefault(usage.filter, []).append(name or "a consumer")
+    for filter, names in islice(by_filter.items(), ADVISED):
+        advice = database.find(queue.name).index_advise(filter)
+        if advice.scans and advice.suggestions:
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield Attention(
+                "sql",
+                "",
+                queue.name,
+                f"claims of {names[0]}{others} read everything that is ready: no index for {filter}",
+                f"headgate queue index add {queue.name} {advice.suggestions[0]}",
+            )

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from headgate.clock import now_us
 from headgate.errors import FilterError, FilterSyntaxError
@@ -122,26 +123,80 @@ def _value_text(value: HeaderValue) -> str:
 # ---- other languages ---------------------------------------------------------------------------------
 
 
-def filter_snippets(facts: FilterFacts, place: str, name: str) -> dict[str, str]:
-    """The filter on a stream, or a queue on SQL, or a queue of a broker, as a command and in other languages."""
-    text, quoted = facts.plan.text, shlex.quote(facts.plan.text)
-    named = shlex.quote(name)
-    command = {
-        "stream": f"headgate stream tail {named} --follow --filter {quoted}",
-        "queue": f"headgate queue browse {named} --filter {quoted}",
-    }.get(place, f"headgate explain {quoted}")
-    python = {
-        "stream": f"Stream.open({name!r}).consume({text!r})",
-        "queue": f"db.queue({name!r}).claim(10, filter={text!r})",
-    }.get(place, f"headgate.filters.parse({text!r})")
+@dataclass(frozen=True, slots=True)
+class SnippetPlace:
+    """The messages that a copied command or program reads."""
+
+    kind: str  # stream; sql, a queue on SQL; queue, one of a broker; or none of them
+    name: str  # of a stream: its directory
+    database: str = ""  # URL of a queue on SQL
+    vhost: str = "/"
+    http: str = "http://localhost:15672"
+    amqp: str = "amqp://localhost:5672"
+
+
+def filter_snippets(facts: FilterFacts, place: SnippetPlace) -> dict[str, str]:
+    """The filter as commands and programs that read this place, and as conditions of other languages."""
+    text = facts.plan.text
+    match place.kind:
+        case "stream":
+            programs = _stream_snippets(text, place)
+        case "sql":
+            programs = _sql_queue_snippets(text, place)
+        case "queue":
+            programs = _broker_snippets(text, place)
+        case _:
+            programs = {"Command line": f"headgate explain {_shell(text)}"}
     return {
-        "Command line": command,
-        "Python": python,
-        "pika": f"channel.basic_consume({name!r}, on_message, arguments={{'x-filter': {text!r}}})",
+        **programs,
         **{_SQL_NAMES[d]: _sql_snippet(facts, d) for d in DIALECTS},
-        "Spark": f"spark.read.format('headgate').option('filter', {text!r})",
         "Spark SQL": facts.spark,
     }
+
+
+def _stream_snippets(text: str, place: SnippetPlace) -> dict[str, str]:
+    name = place.name
+    return {
+        "Command line": f"headgate stream tail {_shell(name)} --follow --filter {_shell(text)}",
+        "Python": f"from headgate import Stream\n\nwith Stream.open({name!r}) as stream:\n"
+        f"    for message in stream.consume({text!r}):\n        print(message)",
+        "Spark": _spark_snippet(f".option('filter', {text!r}).load({name!r})"),
+    }
+
+
+def _sql_queue_snippets(text: str, place: SnippetPlace) -> dict[str, str]:
+    name, url = place.name, place.database
+    read = f".option('filter', {text!r}).load({f'queue:{url}#{name}'!r})"
+    return {
+        "Command line": f"headgate queue browse {_shell(name)} --db {_shell(url)} --filter {_shell(text)}",
+        "Python": f"from headgate import connect\n\nwith connect({url!r}) as database:\n"
+        f"    for delivery in database.find({name!r}).claim(10, filter={text!r}):\n"
+        "        print(delivery.message)\n        delivery.ack()",
+        "Spark": _spark_snippet(read),
+    }
+
+
+def _broker_snippets(text: str, place: SnippetPlace) -> dict[str, str]:
+    name, vhost = place.name, place.vhost
+    options = f"--vhost {_shell(vhost)} --url {_shell(place.http)} --filter {_shell(text)}"
+    url = f"{place.amqp}/{quote(vhost, safe='')}"
+    return {
+        "Command line": f"headgate broker queue browse {_shell(name)} {options}",
+        "pika": f"import pika\n\nwith pika.BlockingConnection(pika.URLParameters({url!r})) as connection:\n"
+        f"    channel = connection.channel()\n    arguments = {{'x-filter': {text!r}}}\n"
+        f"    for method, properties, body in channel.consume({name!r}, arguments=arguments):\n"
+        "        print(body)\n        channel.basic_ack(method.delivery_tag)",
+    }
+
+
+def _spark_snippet(read: str) -> str:
+    return f"from headgate.spark import session\n\nsession().read.format('headgate'){read}.show()"
+
+
+def _shell(text: str) -> str:
+    """One word of a command; a filter is read more easily in double quotes, where these change nothing."""
+    quoted = shlex.quote(text)
+    return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!\n') else quoted
 
 
 _SQL_NAMES: Final = {"sqlite": "SQLite", "postgres": "PostgreSQL"}

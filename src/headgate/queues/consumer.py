@@ -26,7 +26,7 @@ from headgate.queues.consumer_options import (
     check_retry,
 )
 from headgate.queues.delivery import Delivery
-from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Receipt, Usage
+from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Receipt
 from headgate.queues.handler_runs import HandlerGivenUp, HandlerRun, HandlerRuns, receipts_of
 from headgate.queues.ledger import (
     RECONNECT_S,
@@ -440,8 +440,8 @@ class Consumer:
             self._report()
 
     def _report(self) -> None:
-        usage = self._ledger.report()
-        if usage == Usage():
+        usage = self._ledger.report(self._group.filter)
+        if usage is None:
             return
         try:
             self._engine.run(self._operations.add_usage(self._queue, self.name, usage))

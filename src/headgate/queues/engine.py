@@ -283,6 +283,7 @@ class Usage:
     acked: int = 0
     nacked: int = 0
     failures: int = 0  # handlers that raised
+    filter: str | None = None  # of its claims, as it last reported it
 
 
 @dataclass(frozen=True, slots=True)

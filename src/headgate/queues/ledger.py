@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Final
 
 from headgate.errors import QueueError, StaleLease
+from headgate.filters import Filter, to_text
 from headgate.queues import arguments
 from headgate.queues.engine import ClaimedMessage, IndexAdvice, Outcome, Receipt, Usage
 from headgate.queues.sql.search import RejectedIds, skip_of
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 RECONNECT_S: Final = (0.1, 5.0)  # first and longest pause after the database was out of reach
 ACK_WITHIN_S: Final = 0.05  # after a handler has returned; the acks of that time are one statement
 _REPORT_S: Final = 5.0  # between two reports of statistics
+_COUNTED: Final = [field.name for field in fields(Usage) if field.name != "filter"]
 _LONGEST_REASON: Final = 1000  # characters
 
 
@@ -145,9 +147,12 @@ class Ledger:
     def is_report_due(self) -> bool:
         return time.monotonic() - self._reported_at >= _REPORT_S
 
-    def report(self) -> Usage:
-        """What was counted since the last report."""
+    def report(self, filter: Filter | None) -> Usage | None:
+        """What was counted since the last report, of claims with this filter; None if nothing was."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
             self._reported_at = time.monotonic()
-        return Usage(**{field.name: counts[field.name] for field in fields(Usage)})
+        if not any(counts.values()):
+            return None
+        counted = {name: counts[name] for name in _COUNTED}
+        return Usage(**counted, filter=None if filter is None else to_text(filter))

@@ -321,3 +321,49 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_and_the_present_page_is_in_
     page.goto("/definitions")
     box = page.locator(".side nav [aria-current]").bounding_box()
     assert 0 <= box["x"] < 390 - box["width"] + 1
+
+
+UNSORTED = """[...document.querySelectorAll("table")].flatMap((table) => table.dataset.sortable === undefined ? ["a table"]
+    : [...table.querySelectorAll("th")].filter((th) => !th.querySelector("[data-sort], .visually-hidden")).map((th) => th.textContent))"""
+BYTES = """performance.getEntriesByType("navigation").concat(performance.getEntriesByType("resource"))
+    .reduce((sum, each) => sum + each.encodedBodySize, 0)"""
+
+
+def test_every_table_sorts_by_every_column_and_no_page_is_heavy(page):
+    for path in PAGES:
+        page.goto(path)
+        assert page.evaluate(UNSORTED) == [], path
+        assert 0 < page.evaluate(BYTES) < 300_000, path
+
+
+def test_a_sorted_table_stays_sorted_on_the_next_page_and_with_another_filter(page):
+    page.goto("/stream?name=orders")
+    page.get_by_role("button", name="topic").click()
+    assert "sort=0.2" in page.url
+    page.get_by_role("link", name="Older").click()
+    expect(page.locator("th[aria-sort]")).to_have_text("topic")
+    page.locator("textarea[name=filter]").fill("amount > 100")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**filter=amount*")
+    expect(page.locator("th[aria-sort]")).to_have_text("topic")
+
+
+def test_a_filter_that_is_typed_is_in_the_address(page):
+    page.goto("/stream?name=orders")
+    page.locator("textarea[name=filter]").press_sequentially("region = 'EU'")
+    expect(page.locator("[data-matches]")).to_have_text("30")
+    assert "filter=region" in page.url
+
+
+def test_an_open_overview_tells_what_comes_to_need_attention(page, lively_broker):
+    page.goto("/")
+    with pika.BlockingConnection(pika.URLParameters(lively_broker.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("forgotten")
+        channel.basic_publish("", "forgotten", b"x")
+        expect(page.get_by_role("link", name="forgotten")).to_be_visible()
+        channel.basic_publish("", "filtered", b"x", pika.BasicProperties(headers={"amount": -1}))
+        expect(page.locator(".figure.alert")).to_contain_text("unmatched")
+        channel.queue_delete("forgotten")
+        channel.queue_purge("filtered")
+    expect(page.locator(".figure.alert")).to_have_count(0)

@@ -110,3 +110,11 @@ def test_the_dashboard_and_the_alerts_ask_only_for_names_that_are_exported(meter
     asked = set(NAME.findall(text))
     assert asked
     assert asked - exported == set()
+
+
+def test_the_dashboard_shows_wake_ups_and_claims_that_found_nothing():
+    panels = json.loads((DEPLOY / "grafana-dashboard.json").read_text())["panels"]
+    asked = {name for panel in panels for t in panel["targets"] for name in NAME.findall(t["expr"])}
+    assert {"headgate_wake_ups_total", "headgate_queue_empty_claims_total"} <= asked
+    places = [tuple(panel["gridPos"].values()) for panel in panels]
+    assert len(set(places)) == len({panel["id"] for panel in panels}) == len(panels)

@@ -1,13 +1,17 @@
 """The pages of a shop broker: who may see them, what they show, and what cannot be done to them."""
 
+import html
 import re
+import shlex
 
 import httpx
 import pika
 import pytest
 
 from headgate.broker import User, hash_quickly
+from headgate.cli.app import run
 from headgate.testing import Broker
+from headgate.web.pages import Site
 
 PAGES = (
     "/",
@@ -183,6 +187,34 @@ def test_a_consumer_is_shown_with_the_messages_that_wait_for_it(shop, client):
             channel.basic_publish("", "waiting", b"x", headers)
         connection.process_data_events(0.1)
         page = client.get("/queue", params={"vhost": "/", "name": "waiting"}).text
-        [row] = re.findall(r'<td class="name">slow</td>.*?<td class="wide">', page, re.DOTALL)
+        [row] = re.findall(
+            r'<td class="name">slow</td>.*?<td class="wide with-form"', page, re.DOTALL
+        )
         assert re.findall(r'<td class="number">([^<]*)</td>', row)[-1] == "2"
         assert "<td>2</td>" in re.sub(r"<td[^>]*>", "<td>", client.get("/consumers").text)
+
+
+def test_what_is_copied_for_a_queue_of_the_broker_runs(client, capsys):
+    filter = "amount = 1200 AND region IS NULL"
+    page = client.get("/playground", params={"of": "queue:%2F/orders", "filter": filter}).text
+    copied = re.findall(r'class="snippet"><span>([^<]*)</span><pre>(.*?)</pre>', page, re.DOTALL)
+    copied = {title: html.unescape(text) for title, text in copied}
+    program, *words = shlex.split(copied["Command line"])
+    assert program == "headgate"
+    assert run(words) == 0
+    assert "onerror" in capsys.readouterr().out
+    seen = []
+
+    def stop(body):
+        seen.append(body)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        exec(copied["pika"], {"print": stop})
+    assert seen == [ATTACK.encode()]
+
+
+def test_the_password_of_a_database_is_not_shown():
+    site = Site(database="postgresql://shop:secret@localhost/orders")
+    assert "secret" not in site.about + site.database_text
+    assert "localhost/orders" in site.about

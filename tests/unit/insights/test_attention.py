@@ -1,8 +1,9 @@
 """What needs a hand."""
 
+from threading import Event
 from types import SimpleNamespace
 
-from headgate.insights import find_sql_attention, list_queues
+from headgate.insights import find_sql_attention
 from headgate.insights.attention import GROWN, SAMPLE_S, SAMPLES, UnackedHistory
 from headgate.queues import Usage, connect
 
@@ -36,11 +37,35 @@ def test_looks_at_the_same_moment_count_once():
     assert not looked(*range(GROWN, GROWN + SAMPLES), apart=0.01)
 
 
-def test_a_consumer_on_sql_whose_filter_leaves_most_of_what_it_claims_misses_an_index():
+def test_a_consumer_on_sql_whose_predicate_refuses_most_of_what_it_claims_is_named():
     with connect("memory://") as database:
         queue = database.queue("orders")
         usage = Usage(claims=10, rows=10, unmatched=5_000)
         queue._engine.run(queue._operations.add_usage(queue.info, "eu", usage))
-        [found] = find_sql_attention(list_queues(database))
+        [found] = find_sql_attention(database)
     assert (found.kind, found.name) == ("sql", "orders")
-    assert "index" in found.advice
+    assert "5,000 messages" in found.problem
+
+
+def test_a_consumer_on_sql_whose_filter_no_index_answers_misses_one(tmp_path):
+    url = f"sqlite:///{tmp_path}/queue.db"
+    with connect(url) as database:
+        queue = database.queue("orders", filter_headers=["region"])
+        for name, filter in (
+            ("eu", "region = 'EU'"),
+            ("large", "amount = 5000"),
+            ("large-2", "amount = 5000"),
+        ):
+            took = Event()
+            queue.publish(b"x", headers={"region": "EU", "amount": 5000})
+            with queue.consumer(lambda _, took=took: took.set(), name=name, filter=filter):
+                assert took.wait(20)
+        assert queue.stats().usage["eu"].filter == "region = 'EU'"
+    with connect(url, access="look") as database:
+        [found] = find_sql_attention(database)
+    assert found.name == "orders"
+    assert found.problem.startswith("claims of large and 1 more read everything that is ready")
+    assert found.advice == "headgate queue index add orders amount"
+    with connect(url) as database:
+        database.find("orders").index_add("amount")
+        assert find_sql_attention(database) == []

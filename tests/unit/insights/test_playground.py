@@ -1,7 +1,23 @@
 """A filter tried on messages."""
 
-from headgate.insights import Sighting, explain_filter, filter_snippets, find_problem, try_filter
+import ast
+import json
+import shlex
+import sqlite3
+from contextlib import closing
+
+from headgate.cli.app import run
+from headgate.insights import (
+    Sighting,
+    SnippetPlace,
+    explain_filter,
+    filter_snippets,
+    find_problem,
+    try_filter,
+)
 from headgate.message import Message
+from headgate.queues import connect
+from headgate.streams import Stream
 
 BIG = Sighting(1, Message(b"", headers={"region": "EU", "amount": 1200}))
 SMALL = Sighting(2, Message(b"", headers={"region": "EU", "amount": 70}))
@@ -26,10 +42,66 @@ def test_a_bad_filter_has_a_problem_with_its_place():
     assert problem.expected
 
 
-def test_snippets_hold_the_filter_quoted_for_each_language():
-    facts = explain_filter("region = 'EU' AND amount > 1000")
-    of_stream = filter_snippets(facts, "stream", "my orders")
-    assert of_stream["Command line"].startswith("headgate stream tail 'my orders'")
-    assert "x-filter" in of_stream["pika"]
-    assert "region" in of_stream["SQLite"]
-    assert "queue browse orders" in filter_snippets(facts, "queue", "orders")["Command line"]
+FILTER = "region = 'EU' AND amount > 1000"
+
+
+def snippets(kind, name, **where):
+    return filter_snippets(explain_filter(FILTER), SnippetPlace(kind, name, **where))
+
+
+def run_command(text, capsys):
+    words = shlex.split(text)
+    assert words.pop(0) == "headgate"
+    assert run([word for word in words if word != "--follow"]) == 0
+    return capsys.readouterr().out
+
+
+def run_program(text):
+    printed = []
+    exec(text, {"print": printed.append})
+    return printed
+
+
+def test_what_is_copied_for_a_stream_runs(tmp_path, capsys):
+    with Stream.create(tmp_path / "my orders") as stream, stream.producer() as producer:
+        for seen in (BIG, SMALL):
+            producer.publish(b"big" if seen is BIG else b"small", headers=seen.message.headers)
+    found = snippets("stream", str(tmp_path / "my orders"))
+    shown = run_command(found["Command line"], capsys)
+    assert "big" in shown
+    assert "small" not in shown
+    assert [message.payload for message in run_program(found["Python"])] == [b"big"]
+    compile(found["Spark"], "spark", "exec")
+    assert "pika" not in found  # it is no queue of a broker
+
+
+def test_what_is_copied_for_a_queue_on_sql_runs(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path}/queue.db"
+    with connect(url) as database:
+        queue = database.queue("my orders")
+        for seen in (BIG, SMALL):
+            queue.publish(b"big" if seen is BIG else b"small", headers=seen.message.headers)
+    found = snippets("sql", "my orders", database=url)
+    shown = run_command(found["Command line"], capsys)
+    assert "big" in shown
+    assert "small" not in shown
+    assert [message.payload for message in run_program(found["Python"])] == [b"big"]
+    compile(found["Spark"], "spark", "exec")
+
+
+def test_a_copied_condition_of_sqlite_runs_with_its_parameters():
+    where, parameters = snippets("", "orders")["SQLite"].splitlines()
+    rows = [(json.dumps(dict(seen.message.headers)),) for seen in (BIG, SMALL, BARE)]
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE message (headers TEXT)")
+        database.executemany("INSERT INTO message VALUES (?)", rows)
+        given = ast.literal_eval(parameters.removeprefix("-- parameters: "))
+        assert (
+            database.execute(f"SELECT headers FROM message {where}", given).fetchall() == rows[:1]
+        )
+
+
+def test_a_word_of_a_command_stays_one_word():
+    for text in (FILTER, "a = 'x$y'", 'name = "x"', "a = 'back`tick'", "plain", "a = 'b\\c'"):
+        command = filter_snippets(explain_filter("a = 1"), SnippetPlace("stream", text))
+        assert shlex.split(command["Command line"])[3] == text

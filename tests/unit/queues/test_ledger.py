@@ -3,6 +3,7 @@
 import pytest
 
 from headgate.errors import DatabaseUnavailable
+from headgate.filters import parse
 from headgate.message import Message
 from headgate.queues.engine import ClaimedMessage, Outcome, Receipt, Usage
 from headgate.queues.ledger import Ledger
@@ -44,7 +45,7 @@ def test_acks_that_failed_are_acked_before_those_that_came_later(ledger):
 
 def test_an_ack_after_the_end_of_the_lease_is_logged_and_not_counted(ledger, caplog):
     ledger.add_acked([FIRST, SECOND], [Outcome.DONE, Outcome.STALE])
-    assert ledger.report().acked == 1
+    assert ledger.report(None).acked == 1
     assert "cannot ack" in caplog.text
 
 
@@ -52,5 +53,7 @@ def test_a_rejected_message_is_skipped_and_counted_once(ledger):
     ledger.reject([1, 2])
     ledger.reject([2])
     assert sorted(ledger.rejected()) == [1, 2]
-    assert ledger.report() == Usage(claims=1, rows=2, claim_us=7, unmatched=2)
-    assert ledger.report() == Usage()
+    assert ledger.report(parse("a = 1")) == Usage(
+        claims=1, rows=2, claim_us=7, unmatched=2, filter="a = 1"
+    )
+    assert ledger.report(None) is None

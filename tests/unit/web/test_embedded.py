@@ -88,7 +88,7 @@ def test_queues_on_sql_are_browsed(get):
 
 def test_a_filter_that_no_index_answers_is_told_with_the_header_to_declare(get):
     page = get("/sql-queue", name="work", filter="n = 7").text
-    assert "Declare n as filter headers" in page
+    assert "headgate queue index add work n" in page
     assert "as filter headers" not in get("/sql-queue", name="work").text
 
 

@@ -27,7 +27,7 @@ from headgate.queues.consumer_options import (
     check_mode,
     check_retry,
 )
-from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Receipt, Usage
+from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Receipt
 from headgate.queues.handler_runs import HandlerGivenUp, HandlerRun, HandlerRuns, receipts_of
 from headgate.queues.ledger import (
     RECONNECT_S,
@@ -441,8 +441,8 @@ class AsyncConsumer:
             await self._report()
 
     async def _report(self) -> None:
-        usage = self._ledger.report()
-        if usage == Usage():
+        usage = self._ledger.report(self._group.filter)
+        if usage is None:
             return
         try:
             await self._engine.run(self._operations.add_usage(self._queue, self.name, usage))

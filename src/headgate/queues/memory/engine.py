@@ -340,9 +340,9 @@ class MemoryOperations(MemoryState):
     def add_usage(self, queue: QueueInfo, consumer: str, usage: Usage) -> None:
         found = self._find(queue.name)
         before = found.usage.get(consumer, Usage())
-        names = [field.name for field in fields(Usage)]
+        names = [field.name for field in fields(Usage) if field.name != "filter"]
         added = {name: getattr(before, name) + getattr(usage, name) for name in names}
-        found.usage[consumer] = Usage(**added)
+        found.usage[consumer] = Usage(**added, filter=usage.filter)
 
     @at_once
     def advise(self, queue: QueueInfo, filter: Filter) -> IndexAdvice:

@@ -217,6 +217,7 @@ class Browser:
             usage.acked,
             usage.nacked,
             usage.failures,
+            usage.filter,
         )
 
     def advise(self, queue: QueueInfo, filter: Filter) -> Operation[IndexAdvice]:

@@ -149,7 +149,7 @@ def _channel_row(facts: ChannelFacts) -> ListRow:
     mode = "transactional" if facts.transactional else "confirms" if facts.confirms else "–"
     return ListRow(
         (
-            Cell(facts.name),
+            Cell(f"{facts.connection.peer_host}:{facts.connection.peer_port} ({facts.number})"),
             Cell(facts.connection.user),
             Cell(mode),
             number_cell(facts.prefetch, f"{facts.prefetch}" if facts.prefetch else "∞"),

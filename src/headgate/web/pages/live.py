@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -46,10 +46,16 @@ class LiveSnapshot:
     numbers: Mapping[str, int]
     rates: Mapping[str, float]
     texts: Mapping[str, str]
+    alarms: Sequence[str]
+
+    @property
+    def alerts(self) -> list[str]:
+        """The names of the numbers that need a hand."""
+        return [name for name in ("unmatched", "alarms") if self.numbers[name]] + list(self.alarms)
 
     def as_json(self) -> str:
         rates = {name: round(rate, 1) for name, rate in self.rates.items()}
-        return json.dumps({"rates": rates, "texts": dict(self.texts)})
+        return json.dumps({"rates": rates, "texts": dict(self.texts), "alerts": self.alerts})
 
 
 class LiveFeed:
@@ -71,7 +77,7 @@ class LiveFeed:
         facts = broker_facts(broker, vhosts)
         counts = {name: facts.flow.total(*parts) for name, parts in RATES.items()}
         rates = self._rates(counts, now, facts.flow.rates)
-        snapshot = LiveSnapshot(*self._describe(vhosts, facts, rates))
+        snapshot = self._describe(vhosts, facts, rates)
         self._last = now, snapshot, counts
         return snapshot
 
@@ -85,8 +91,9 @@ class LiveFeed:
 
     def _describe(
         self, vhosts: list[VirtualHost], facts: BrokerFacts, rates: dict[str, float]
-    ) -> tuple[dict[str, int], dict[str, float], dict[str, str]]:
+    ) -> LiveSnapshot:
         broker = self._site.running
+        alarms = active_alarms(broker)
         node = node_facts(broker, self._site.node)
         numbers = {
             "ready": facts.flow.counts["messages_ready"],
@@ -94,16 +101,16 @@ class LiveFeed:
             "unmatched": sum(map(count_unmatched, vhosts)),
             "dead": sum(map(count_dead_letters, vhosts)),
             "connections": facts.connections,
-            "alarms": len(active_alarms(broker)),
+            "alarms": len(alarms),
         }
         texts = {name: count_text(number) for name, number in numbers.items()}
         texts |= {name: rate_text(rate) for name, rate in rates.items()}
         texts |= {
             "memory": size_text(node.memory_bytes),
             "disk": size_text(node.disk_free_bytes),
-            "alarms": ", ".join(active_alarms(broker)) or "none",
+            "alarms": ", ".join(alarms) or "none",
         }
-        return numbers, rates, texts
+        return LiveSnapshot(numbers, rates, texts, alarms)
 
 
 class LiveFeeds:

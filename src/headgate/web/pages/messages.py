@@ -12,14 +12,14 @@ from starlette.responses import Response
 from headgate.insights import Sighting, message_at, message_in_broker_queue, message_in_queue
 from headgate.web.pages.rendering import query_text
 from headgate.web.pages.site import Place, parse_place
-from headgate.web.pages.visit import PageTable, Visit
+from headgate.web.pages.visit import ABOVE, PageTable, Visit
 from headgate.web.problems import HttpProblem
 
 pages: Final = PageTable()
 
 SHOWN: Final = 64 << 10  # bytes of a body
 _HEX_SHOWN: Final = 4 << 10
-_PATHS: Final = {"stream": "/stream", "sql": "/sql-queue"}
+_PATHS: Final = {"queue": "/queue", "stream": "/stream", "sql": "/sql-queue"}
 
 
 @pages.get("/message")
@@ -32,6 +32,7 @@ async def show_message(visit: Visit) -> Response:
         of=place.of,
         of_name=place.queue_name if place.kind == "queue" else place.name,
         back=_path_back(place),
+        above=ABOVE[_PATHS[place.kind]],
         seen=seen,
         shown_as=shown_as,
         body=body,
@@ -53,7 +54,7 @@ async def download(visit: Visit) -> Response:
 
 def _path_back(place: Place) -> str:
     if place.kind == "queue":
-        return "/queue" + query_text({"vhost": place.vhost, "name": place.queue_name})
+        return _PATHS["queue"] + query_text({"vhost": place.vhost, "name": place.queue_name})
     return _PATHS[place.kind] + query_text({"name": place.name})
 
 

@@ -13,7 +13,6 @@ from headgate.insights import (
     broker_facts,
     find_attention,
     find_sql_attention,
-    list_queues,
     node_facts,
     refresh,
 )
@@ -29,23 +28,33 @@ async def show_overview(visit: Visit) -> Response:
     broker, node = visit.site.running, visit.site.node
     refresh(broker)
     vhosts = visit.vhosts()
-    found = find_attention(broker, vhosts)
-    if visit.site.database is not None and visit.may_see_stored():
-        found += await run_in_threadpool(_sql_attention, visit.site)
     return visit.render(
         "overview.html",
         node=node,
         facts=node_facts(broker, node),
         totals=broker_facts(broker, vhosts),
-        attention=found,
+        attention=await _find_attention(visit),
         snapshot=live_feeds(visit.site).find(visit).read(),
     )
+
+
+@pages.get("/fragments/attention")
+async def show_attention(visit: Visit) -> Response:
+    """What needs attention alone, for an overview that stays open."""
+    return visit.render("attention.html", attention=await _find_attention(visit))
+
+
+async def _find_attention(visit: Visit) -> list[Attention]:
+    found = find_attention(visit.site.running, visit.vhosts())
+    if visit.site.database is not None and visit.may_see_stored():
+        found += await run_in_threadpool(_sql_attention, visit.site)
+    return found
 
 
 def _sql_attention(site: Site) -> list[Attention]:
     try:
         with site.open_database() as database:
-            return find_sql_attention(list_queues(database))
+            return find_sql_attention(database)
     except HeadgateError:  # its own page says what is wrong
         return []
 

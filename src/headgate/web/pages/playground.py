@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from headgate.insights import (
     Sighting,
+    SnippetPlace,
     TriedMessage,
     common_values,
     explain_filter,
@@ -143,14 +144,23 @@ def _try_values(visit: Visit, of: str, seen: Sequence[Sighting]) -> dict[str, An
         "tried": TriedPlace(trials),
         "matched": sum(each.matches for each in trials),
         "explained": explained,
-        "snippets": filter_snippets(explained, place.kind, _snippet_name(visit.site, place)),
+        "snippets": filter_snippets(explained, _snippet_place(visit, place)),
     }
     if place.kind == "stream":
         values |= heat_values(visit, visit.site.stream_path(place.name), text)
     return values
 
 
-def _snippet_name(site: Site, place: Place) -> str:
+def _snippet_place(visit: Visit, place: Place) -> SnippetPlace:
+    site = visit.site
     if place.kind == "stream":
-        return str(site.directory / place.name)
-    return place.queue_name if place.kind == "queue" else place.name
+        return SnippetPlace("stream", str(site.directory / place.name))
+    if place.kind == "sql":
+        return SnippetPlace("sql", place.name, database=site.database_text)
+    http = str(visit.request.base_url).rstrip("/")
+    name, vhost = place.queue_name, place.vhost
+    for listener in site.node.listeners:
+        if listener.protocol == "amqp":
+            amqp = f"amqp://{visit.request.url.hostname}:{listener.port}"
+            return SnippetPlace(place.kind, name, vhost=vhost, http=http, amqp=amqp)
+    return SnippetPlace(place.kind, name, vhost=vhost, http=http)

@@ -33,14 +33,14 @@ pages: Final = PageTable()
 AT_ONCE: Final = 200  # queues of a page
 COLUMNS: Final = (
     ListColumn("queue"),
-    ListColumn("virtual host"),
-    ListColumn("type"),
     ListColumn("ready", True),
     ListColumn("in flight", True),
     ListColumn("unmatched", True),
     ListColumn("in /s", True),
     ListColumn("out /s", True),
     ListColumn("consumers", True),
+    ListColumn("type"),
+    ListColumn("virtual host"),
     ListColumn("policy"),
 )
 BINDING_COLUMNS: Final = (ListColumn("from"), ListColumn("condition"))
@@ -82,14 +82,14 @@ def _queue_row(queue: BrokerQueue) -> ListRow:
     return ListRow(
         (
             Cell(facts.name, queue_path(facts.vhost, facts.name)),
-            Cell(facts.vhost),
-            Cell(facts.type),
             number_cell(facts.ready),
             number_cell(facts.unacknowledged),
             number_cell(facts.unmatched),
             number_cell(rates["publish"], rate_text(rates["publish"])),
             number_cell(out, rate_text(out)),
             number_cell(facts.consumers),
+            Cell(facts.type),
+            Cell(facts.vhost),
             Cell(facts.policy or "–"),
         )
     )

@@ -186,7 +186,7 @@ def _list(
     return visit.render(
         "list.html",
         title=title,
-        subtitle=f"{len(rows):,}",
+        subtitle=f"{len(rows):,}" if title != "Definitions" else "",
         searches=False,
         q="",
         columns=[ListColumn(name, name in numeric) for name in columns],

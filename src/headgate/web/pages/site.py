@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 from headgate.broker import Broker
 from headgate.errors import HeadgateError
 from headgate.insights import NodeOptions, find_stream
-from headgate.queues import Database, connect
+from headgate.queues import Database, connect, hide_password
 
 
 class Link(NamedTuple):
@@ -72,7 +72,12 @@ class Site:
     @property
     def about(self) -> str:
         """What a person recognises this site by."""
-        return str(self.data or self.database or "in memory")
+        return str(self.data or self.database_text or "in memory")
+
+    @property
+    def database_text(self) -> str:
+        """The URL of the database as pages may show it: without its password."""
+        return hide_password(self.database or "")
 
     @property
     def menu(self) -> tuple[LinkGroup, ...]:

@@ -22,7 +22,7 @@ def show_queues(visit: Visit) -> Response:
     if visit.site.database is not None:
         with visit.site.open_database() as database:
             found = list_queues(database)
-    return visit.render("sql_queues.html", queues=found, database=visit.site.database or "")
+    return visit.render("sql_queues.html", queues=found, database=visit.site.database_text)
 
 
 @pages.get("/sql-queue", needs="monitoring")

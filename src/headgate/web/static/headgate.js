@@ -46,6 +46,7 @@ function enableSorting(root) {
         setQuery({ sort: `${number}.${at}${flipped ? "-" : ""}` });
       });
     });
+    carrySort(root);
     const wanted = /^(\d+)\.(\d+)(-?)$/.exec(new URLSearchParams(location.search).get("sort") ?? "");
     if (wanted && Number(wanted[1]) === number) sortBy(table, Number(wanted[2]), wanted[3] === "-");
   });
@@ -55,11 +56,23 @@ function setQuery(changes) {
   const url = new URL(location.href);
   for (const [name, value] of Object.entries(changes)) value ? url.searchParams.set(name, value) : url.searchParams.delete(name);
   history.replaceState(null, "", url);
+  carrySort(document);
+}
+
+// The next page, and the answer to a form, are sorted alike.
+function carrySort(root) {
+  const sort = new URLSearchParams(location.search).get("sort");
+  if (!sort) return;
+  for (const link of $$(".pages a", root)) { const url = new URL(link.href); url.searchParams.set("sort", sort); link.href = url; }
+  for (const form of $$("form[method=get]", root)) {
+    const field = $("[name=sort]", form) ?? form.appendChild(Object.assign(document.createElement("input"), { type: "hidden", name: "sort" }));
+    field.value = sort;
+  }
 }
 
 // ---- fragments of a page, drawn by the server ----
-async function load(target, path) {
-  target.classList.add("busy");
+async function load(target, path, quietly = false) {
+  if (!quietly) { target.classList.add("busy"); target.setAttribute("aria-busy", "true"); }
   target.loading?.abort();
   const loading = target.loading = new AbortController();
   try {
@@ -70,7 +83,7 @@ async function load(target, path) {
     if (problem.name !== "AbortError") throw problem;
     return;
   }
-  target.classList.remove("busy");
+  target.classList.remove("busy"); target.removeAttribute("aria-busy");
 }
 
 // ---- filters ----
@@ -158,7 +171,10 @@ function enablePlayground() {
 
 function enableLiveFilter() {
   const form = $("[data-live-filter]"), target = $("[data-fragment-base]");
-  if (form && target) form.addEventListener("filter", (event) => load(target, `${target.dataset.fragmentBase}?${new URLSearchParams({ of: target.dataset.of, filter: event.detail })}`));
+  if (form && target) form.addEventListener("filter", (event) => {
+    setQuery({ filter: event.detail, before: "" });
+    load(target, `${target.dataset.fragmentBase}?${new URLSearchParams({ of: target.dataset.of, filter: event.detail })}`);
+  });
 }
 
 // ---- heat strip: arrow keys walk over the cells ----
@@ -211,10 +227,13 @@ function drawSpark(svg, numbers) {
 function enableLive() {
   const live = $("[data-live-source]");
   if (!live) return;
-  const source = new EventSource(live.dataset.liveSource), seen = new Map();
+  const source = new EventSource(live.dataset.liveSource), seen = new Map(), attention = $("[data-refresh]");
+  let events = 0;
   source.addEventListener("message", (event) => {
     const found = JSON.parse(event.data);
     for (const [key, text] of Object.entries(found.texts)) for (const place of $$(`[data-live="${CSS.escape(key)}"]`)) place.textContent = text;
+    for (const place of $$("[data-live]")) place.closest(".figure").classList.toggle("alert", found.alerts.includes(place.dataset.live));
+    if (attention && events++ % 3 === 2 && !attention.contains(document.activeElement)) load(attention, attention.dataset.refresh, true);
     for (const [key, number] of Object.entries(found.rates)) {
       const numbers = [...(seen.get(key) ?? []), number].slice(-60);
       seen.set(key, numbers);

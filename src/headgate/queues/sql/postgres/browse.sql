@@ -87,16 +87,17 @@ SELECT greatest(coalesce($2::bigint, now_us()) - greatest(min(m.timestamp), 0), 
 HAVING count(*) > 0
 
 -- name: usage
-SELECT consumer, claims, empty_claims, rows, claim_us, unmatched, acked, nacked, failures
+SELECT consumer, claims, empty_claims, rows, claim_us, unmatched, acked, nacked, failures, filter
 FROM usage WHERE queue = $1 ORDER BY consumer COLLATE "C"
 
 -- name: add_usage
-INSERT INTO usage AS u (queue, consumer, claims, empty_claims, rows, claim_us, unmatched, acked, nacked, failures)
-VALUES ($1, $2::text, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO usage AS u (queue, consumer, claims, empty_claims, rows, claim_us, unmatched, acked, nacked, failures, filter)
+VALUES ($1, $2::text, $3, $4, $5, $6, $7, $8, $9, $10, $11::text)
 ON CONFLICT (queue, consumer) DO UPDATE SET claims = u.claims + excluded.claims,
     empty_claims = u.empty_claims + excluded.empty_claims, rows = u.rows + excluded.rows,
     claim_us = u.claim_us + excluded.claim_us, unmatched = u.unmatched + excluded.unmatched,
-    acked = u.acked + excluded.acked, nacked = u.nacked + excluded.nacked, failures = u.failures + excluded.failures
+    acked = u.acked + excluded.acked, nacked = u.nacked + excluded.nacked, failures = u.failures + excluded.failures,
+    filter = excluded.filter
 
 -- name: explain
 EXPLAIN {query}

@@ -69,17 +69,17 @@ SELECT max(?2 - max(m.timestamp, 0), 0) FROM first JOIN headgate_message m ON m.
 ORDER BY m.id LIMIT 1
 
 -- name: usage
-SELECT consumer, claims, empty_claims, rows, claim_us, unmatched, acked, nacked, failures
+SELECT consumer, claims, empty_claims, rows, claim_us, unmatched, acked, nacked, failures, filter
 FROM headgate_usage WHERE queue = ?1 ORDER BY consumer
 
 -- name: add_usage
 INSERT INTO headgate_usage
-    (queue, consumer, claims, empty_claims, rows, claim_us, unmatched, acked, nacked, failures)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+    (queue, consumer, claims, empty_claims, rows, claim_us, unmatched, acked, nacked, failures, filter)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT DO UPDATE SET claims = claims + excluded.claims, empty_claims = empty_claims + excluded.empty_claims,
     rows = rows + excluded.rows, claim_us = claim_us + excluded.claim_us,
     unmatched = unmatched + excluded.unmatched, acked = acked + excluded.acked,
-    nacked = nacked + excluded.nacked, failures = failures + excluded.failures
+    nacked = nacked + excluded.nacked, failures = failures + excluded.failures, filter = excluded.filter
 
 -- name: explain
 EXPLAIN QUERY PLAN {query}
