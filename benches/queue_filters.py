@@ -46,7 +46,7 @@ def filters_by_size(
 def _beside_no_filter(
     bench: Recorder, engine: str, size: int, queue: Queue, give_back: GiveBack
 ) -> None:
-    is_bound = size == MILLION and engine.startswith("postgres")
+    is_bound = size == MILLION
     for name, filter in MATCHING.items():
         spent: dict[str | None, list[float]] = {None: [], filter: []}
         for _ in range(ROUNDS):

@@ -28,12 +28,24 @@ from headgate.queues.engine import (
 )
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Acks, ClaimRequest, Leases
-from headgate.queues.sql.search import Candidate, Candidates, Search, choose, join_of, keep
+from headgate.queues.sql.search import (
+    Candidate,
+    Candidates,
+    Search,
+    choose,
+    join_of,
+    keep,
+    looked_at,
+)
 
 Claims = tuple[list[ClaimedMessage], list[Outcome]]
 
 _SCANNED_AT_ONCE: Final = 20_000  # deliveries read by one statement
 _FURTHER: Final = 8  # times as many candidates
+_READ_AT_ONCE: Final = 500  # READY deliveries, at first
+_FIRST_RANK: Final = -256  # below that of any priority
+_MOST_REJECTED: Final = 20_000  # messages that are known not to match, for one filter
+_MOST_WITH_REJECTED: Final = 16  # filters
 _MOST_KEPT: Final = 100  # matches; with more, reading the queue in its order soon meets some
 
 
@@ -161,6 +173,7 @@ class ScanMemory:
         self._dialect, self._candidates, self._record = dialect, candidates, record
         # None: there are too many matches to keep.
         self._records: dict[tuple[int, Filter], ScanRecord | None] = {}
+        self._rejected: dict[tuple[int, Filter], set[int]] = {}
 
     def find(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         """The first candidates in the order of the queue. All steps must see one snapshot.
@@ -172,14 +185,17 @@ class ScanMemory:
             return (yield from self._candidates.find(search, limit))
         key = (queue.id, plan.filter)
         if self.looks_first(search) and not search.has_looked:
-            candidates = yield from self._candidates.look(search, limit)
+            candidates = yield from self._look(search, key, limit)
             if len(candidates) >= limit:
                 return candidates
         if self._records.get(key, ScanRecord()) is not None:
             matches = yield from self._scan(search, key)
             if matches is not None:
                 return (yield from self._claimable(search, matches, limit))
-        candidates = yield from self._candidates.find(search, limit)
+        if self._reads_messages(search):
+            candidates = yield from self._read(search, key, limit)
+        else:
+            candidates = yield from self._candidates.find(search, limit)
         if not candidates:
             self._records.pop(key, None)  # what matched is at work or gone
         return candidates
@@ -194,6 +210,73 @@ class ScanMemory:
     def record(self, queue: QueueInfo, filter: Filter) -> ScanRecord | None:
         """The record of the scans with this filter."""
         return self._records.get((queue.id, filter))
+
+    def _look(
+        self, search: Search, key: tuple[int, Filter], limit: int
+    ) -> Operation[list[Candidate]]:
+        if self._reads_messages(search):
+            return (yield from self._read(search, key, limit, looked_at(limit)))
+        return (yield from self._candidates.look(search, limit))
+
+    def _reads_messages(self, search: Search) -> bool:
+        """Whether the first READY deliveries are read without their messages, where those are known not to match."""
+        [condition] = search.plan.conditions
+        is_named = isinstance(search.skip, tuple)
+        return is_named and condition.needs_message and self._dialect.has("matching_among")
+
+    def _read(
+        self, search: Search, key: tuple[int, Filter], limit: int, most: int | None = None
+    ) -> Operation[list[Candidate]]:
+        """The first candidates, among the first `most` READY deliveries. What did not match is not read again: the
+        messages of a queue with priorities lie on as many pages."""
+        rejected = self._rejected.get(key)
+        if rejected is None:
+            if len(self._rejected) >= _MOST_WITH_REJECTED:
+                self._rejected.clear()
+            rejected = self._rejected[key] = set()
+        met: set[int] = set()
+        candidates: list[Candidate] = []
+        for part in ("not_aside", "aside"):
+            candidates += yield from self._read_part(search, limit, most, part, rejected, met)
+        if len(rejected) >= _MOST_REJECTED:
+            rejected &= met  # the others were consumed, or come later
+        return sorted(candidates, key=lambda each: (each.rank, each.id))[:limit]
+
+    def _read_part(
+        self,
+        search: Search,
+        limit: int,
+        most: int | None,
+        part: str,
+        rejected: set[int],
+        met: set[int],
+    ) -> Operation[list[Candidate]]:
+        candidates: list[Candidate] = []
+        text = self._dialect.text("ready_page", part=self._dialect.text(part))
+        rank, last, size, read = _FIRST_RANK, 0, _READ_AT_ONCE, 0
+        while len(candidates) < limit and (most is None or read < most):
+            rows = yield Statement(text, (search.queue.id, size, rank, last))
+            ids = [id for id, _ in rows]
+            met.update(ids)
+            unknown = [id for id in ids if id not in rejected]
+            if unknown:
+                found = yield self._matching_statement(search, unknown)
+                matches = [id for (id,) in found]
+                if len(rejected) < _MOST_REJECTED:
+                    rejected.update(set(unknown).difference(matches))
+                candidates += yield from self._claimable(search, matches, limit)
+            if len(rows) < size:
+                break
+            read += size
+            (last, rank), size = rows[-1], min(size * 2, _SCANNED_AT_ONCE)
+        return candidates
+
+    def _matching_statement(self, search: Search, ids: Sequence[int]) -> Statement:
+        [condition] = search.plan.conditions
+        text = self._dialect.text(
+            "matching_among", where=condition.where.text, join=join_of(self._dialect, condition)
+        )
+        return Statement(text, (search.queue.id, list(ids), *condition.where.params))
 
     def _scan(self, search: Search, key: tuple[int, Filter]) -> Operation[list[int] | None]:
         """Scan the deliveries that are new since the last scan; all matches, or None when they are too many."""

@@ -533,6 +533,31 @@ def test_a_filter_that_matches_nothing_scans_only_new_messages(db, orders):
     assert (record.upto, record.matches) == (51, (51,))
 
 
+def test_messages_that_did_not_match_are_not_read_again(db, orders):
+    """The second search asks only about the matches and what is new, also where that comes first."""
+    filter = parse("kind = 'y'")
+    orders.publish_many(Message(b"", headers={"kind": "xy"[n % 5 == 4]}) for n in range(50))
+    operations = db.engine.operations
+    search = Search(orders.info, operations.planner.plan(orders.info, filter))
+    asked = []
+
+    def found():
+        operation = operations.scan_memory.find(search, 3)
+        try:
+            step = next(operation)
+            while True:
+                if "json_each(?2) k" in step.text:
+                    asked.append(step.params[1])
+                step = operation.send((yield step))
+        except StopIteration as end:
+            return [each.id for each in end.value]
+
+    assert db.engine.run(found()) == [5, 10, 15]
+    orders.publish(b"", headers={"kind": "y"}, priority=9)
+    assert db.engine.run(found()) == [51, 5, 10]
+    assert asked == [list(range(1, 51)), [51, *range(5, 51, 5)]]
+
+
 def test_a_filter_is_planned_once_whatever_the_number_of_claims_and_queues(db, monkeypatch):
     planned = []
     for name in ("branches_of", "choices_of"):

@@ -89,6 +89,17 @@ WITH page AS MATERIALIZED (
 SELECT count(*), max(message) FROM page
 UNION ALL SELECT * FROM (SELECT 0, d.message FROM page d{join} WHERE {where} LIMIT {most})
 
+-- name: ready_page
+-- Queue, limit, after which rank and message. The next ready deliveries in the order of the queue, by the index alone.
+SELECT d.message, d.rank FROM headgate_delivery d INDEXED BY headgate_delivery_ready
+WHERE d.queue = ?1 AND d.state = 0 AND {part} AND (d.rank, d.message) > (?3, ?4)
+ORDER BY d.rank, d.message LIMIT ?2
+
+-- name: matching_among
+-- Queue, messages, then the parameters of the gap: which of them match.
+SELECT d.message FROM json_each(?2) k CROSS JOIN headgate_delivery d ON d.message = k.value AND d.queue = ?1{join}
+WHERE {where}
+
 -- name: claimable_among
 -- Queue, limit, messages.
 SELECT d.message, d.rank, d.grp, d.doubt
