@@ -140,10 +140,14 @@ class _Heads(dict[int, bytes]):
         return head
 
 
+_FOR_STREAMS: Final = ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered")
+_NOT_FOR_STREAMS: Final = ("x-priority",)
+
+
 def _check_arguments(queue: BrokerQueue, arguments: Mapping[str, Any]) -> None:
     kind = queue.definition.type
-    for name in ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"):
-        if name in arguments and kind != "stream":
+    for name in _NOT_FOR_STREAMS if kind == "stream" else _FOR_STREAMS:
+        if name in arguments:
             raise PreconditionFailed(
                 f"invalid arg '{name}' for queue '{queue.name}' in vhost '{queue.vhost.name}' "
                 f"of queue type rabbit_{kind}_queue"

@@ -203,6 +203,12 @@ def test_a_consumer_must_have_credit_of_its_own(kept, prefetch, for_all, auto_ac
         connection.close()
 
 
+def test_a_priority_of_a_consumer_is_refused_as_in_rabbitmq(orders):
+    problem = "invalid arg 'x-priority' for queue 'orders' in vhost '/' of queue type rabbit_stream"
+    with pytest.raises(ChannelClosedByBroker, match=problem):
+        orders.basic_consume("orders", lambda *_: None, arguments={**FIRST, "x-priority": 1})
+
+
 def test_a_stream_is_not_purged(kept):
     connection = pika.BlockingConnection(pika.URLParameters(kept.url))
     channel = connection.channel()
