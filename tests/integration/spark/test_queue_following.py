@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -23,6 +24,7 @@ from headgate.message import Message
 from headgate.queues.database import Database, connect
 from headgate.queues.engine import Operation, Publication, Rows, State, Statement
 from headgate.queues.queue import Queue
+from headgate.queues.sql.dialect import migrations_of
 from headgate.queues.sql.operations import SqlOperations
 from headgate.spark.datasource import HeadgateSource
 from headgate.spark.options import parse_queue_follow
@@ -32,6 +34,12 @@ from headgate.spark.source.queue_micro import QueueMicroReader
 from headgate.spark.source.queue_scan import scan_of
 from tests import generate
 from tests.unit.spark.ddl import struct
+
+FIRST_WITH_TURNS = 4
+SHARED_COLUMNS = (
+    "SELECT name FROM pragma_table_info(?, 'main') "
+    "INTERSECT SELECT name FROM pragma_table_info(?, 'newer')"
+)
 
 
 @pytest.fixture
@@ -391,27 +399,24 @@ def test_tables_without_turns_are_refused_with_the_remedy(tmp_path: Path) -> Non
 
 
 def with_old_tables(file: Path) -> None:
-    """As they were before there were turns."""
-    connection = apsw.Connection(str(file))
-    connection.execute(
-        "DROP VIEW headgate_next_turn; DROP TRIGGER headgate_archive_deleted; DROP TRIGGER headgate_archived; "
-        "DROP INDEX headgate_archive_turn; ALTER TABLE headgate_archive DROP COLUMN turn; "
-        "ALTER TABLE headgate_catalog DROP COLUMN last_turn; "
-        # what came after them
-        "DROP TRIGGER headgate_group_left; DROP TRIGGER headgate_group_freed; DROP INDEX headgate_delivery_aside; "
-        "DROP INDEX headgate_delivery_ready; ALTER TABLE headgate_delivery DROP COLUMN aside; "
-        "CREATE INDEX headgate_delivery_ready ON headgate_delivery (queue, rank, message) WHERE state = 0; "
-        "ALTER TABLE headgate_delivery DROP COLUMN doubt; DROP TRIGGER headgate_queue_dropped; DROP TABLE headgate_dropped; "
-        "DROP TRIGGER headgate_inbox; CREATE TRIGGER headgate_inbox INSTEAD OF INSERT ON inbox BEGIN SELECT 1; END; "
-        "ALTER TABLE headgate_unrouted DROP COLUMN visible_at; ALTER TABLE headgate_unrouted DROP COLUMN grp; "
-        "DROP TABLE headgate_backlog; DROP INDEX headgate_queue_expiry; DROP TABLE headgate_catalog_change; "
-        "DROP TRIGGER headgate_queue_inserted; DROP TRIGGER headgate_queue_deleted; DROP TRIGGER headgate_queue_updated; "
-        "DROP TABLE headgate_schedule; ALTER TABLE headgate_queue DROP COLUMN policies; "
-        "DROP INDEX headgate_delivery_expiry; ALTER TABLE headgate_delivery DROP COLUMN expires_at; "
-        "DROP TABLE headgate_rate; DROP TABLE headgate_unique; DROP TABLE headgate_result; "
-        "DELETE FROM headgate_migration WHERE version >= 4"
-    )
-    connection.close()
+    """Give the database the tables from before there were turns, with the rows that it has."""
+    file.rename(newer := file.with_suffix(".newer"))
+    with closing(apsw.Connection(str(file))) as old:
+        old.execute("CREATE TABLE headgate_migration (version INTEGER PRIMARY KEY)")
+        for number, text in migrations_of("sqlite"):
+            if number < FIRST_WITH_TURNS:
+                old.execute(text)
+        old.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+        old.execute("ATTACH ? AS newer", (str(newer),))
+        tables = (
+            "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name LIKE 'headgate%'"
+        )
+        for (table,) in old.execute(tables).fetchall():
+            shared = old.execute(SHARED_COLUMNS, (table, table)).fetchall()
+            columns = ", ".join(f'"{name}"' for (name,) in shared)
+            old.execute(f"DELETE FROM main.{table}")
+            old.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM newer.{table}")
+        old.execute("DELETE FROM main.headgate_migration WHERE version >= ?", (FIRST_WITH_TURNS,))
 
 
 def test_messages_archived_before_turns_existed_come_first(tmp_path: Path) -> None:
@@ -420,7 +425,7 @@ def test_messages_archived_before_turns_existed_come_first(tmp_path: Path) -> No
         queue = database.queue("orders", archive=True)
         ids = queue.publish_many([Message(b"%d" % n) for n in range(10)])
         ack(queue, 5)
-        with_old_tables(file)
+    with_old_tables(file)
     with connect(url) as database:
         queue = database.find("orders")
         ack(queue, 2)
