@@ -108,10 +108,15 @@ def test_it_does_not_keep_a_queue_and_ends_with_it(channel, connection):
         ready(channel, "short")
 
 
-def test_prefetch_and_the_exclusive_use_by_another_do_not_apply(channel, connection):
+@pytest.mark.parametrize(
+    ("arguments", "exclusive"), [({"x-single-active-consumer": True}, False), ({}, True)]
+)
+def test_prefetch_and_the_only_consumer_of_a_queue_do_not_keep_browsers_out(
+    channel, connection, arguments, exclusive
+):
     channel.basic_qos(prefetch_count=1)
-    channel.queue_declare("orders", arguments={"x-single-active-consumer": True})
-    channel.basic_consume("orders", lambda *_: None, exclusive=True)
+    channel.queue_declare("orders", arguments=arguments)
+    channel.basic_consume("orders", lambda *_: None, exclusive=exclusive)
     publish(channel, range(5))
     wait_until(lambda: ready(channel) == 4)  # the first is with its consumer
     got: list = []
