@@ -2,7 +2,7 @@
 
     python benches [--quick] [--only GROUP] [--json PATH] [--into DOCUMENT] [--show PATH]
 
-GROUP is filters, streams, routing, queues, amqp, amqp_filters or spark, or one part of them: spark/growth. With --only, --json adds to an
+GROUP is filters, streams, routing, queues, broker, broker_filters or spark, or one part of them: spark/growth. With --only, --json adds to an
 existing file. After a bench that fails the others still run, its figures up to the failure are kept, and the exit code is 1.
 Ctrl-C ends the run; the figures so far are printed and written. A missed target is marked, and is not a failure.
 """

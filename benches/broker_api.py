@@ -9,7 +9,7 @@ import time
 from functools import partial
 from multiprocessing.synchronize import Event
 
-from amqp import Served, in_process, publish, served
+from broker import Served, in_process, publish, served
 from amqp_client import connected, encode_publish
 from figures import CPU_RATE, TIMES, Recorder, at_least, at_most
 from reports import options, recorded
@@ -104,7 +104,7 @@ def bench_api(bench: Recorder, quick: bool) -> None:
 
 def main() -> None:
     given = options(__doc__ or "").parse_args()
-    bench = Recorder("amqp")  # whose bench ends with these figures
+    bench = Recorder("broker")  # whose bench ends with these figures
     with recorded(bench, given):
         bench_api(bench, given.quick)
 

@@ -16,7 +16,7 @@ from random import Random
 from statistics import quantiles
 from typing import Final
 
-from amqp import Served, in_process, publish, served
+from broker import Served, in_process, publish, served
 from amqp_client import Client, connected, encode_publish
 from figures import RATE, Recorder, at_least, at_most
 from reports import options, recorded
@@ -251,7 +251,7 @@ PARTS: Final[dict[str, Callable[[Recorder, Served, bool], None]]] = {
 
 def main() -> None:
     given = options(__doc__ or "").parse_args()
-    bench = Recorder("amqp")  # whose bench ends with these figures
+    bench = Recorder("broker")  # whose bench ends with these figures
     with recorded(bench, given):
         bench_load(bench, given.quick)
 

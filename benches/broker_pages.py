@@ -8,7 +8,7 @@ import statistics
 import time
 from multiprocessing.synchronize import Event
 
-from amqp import Served, in_process, publish, served
+from broker import Served, in_process, publish, served
 from amqp_client import connected, encode_publish
 from broker_api import GUEST
 from figures import TIMES, Recorder, at_most

@@ -71,7 +71,7 @@ HEADLINES = (
         ("postgres, commit to handler, p50", "", "PostgreSQL: commit until a handler is called, p50"),
     ),
     *_of(
-        "amqp",
+        "broker",
         ("transient, publish, confirm, consume and ack at once", FASTEST, "AMQP: publish, confirm, consume and ack at once, transient"),
         ("durable, publish, confirm, consume and ack at once", FASTEST, "AMQP: publish, confirm, consume and ack at once, durable"),
         ("headers exchange, 1,000 bindings", FASTEST, "AMQP: publish and confirm through a headers exchange of 1,000 bindings"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
-from amqp import Served, publish, served
+from broker import Served, publish, served
 from amqp_client import connected, encode_publish
 from broker_api import ask
 from figures import Recorder, at_most

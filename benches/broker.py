@@ -315,7 +315,7 @@ def bench_long_queues(bench: Recorder, place: Path, quick: bool) -> None:
 
 def main() -> None:
     given = options(__doc__ or "").parse_args()
-    bench = Recorder("amqp")
+    bench = Recorder("broker")
     with recorded(bench, given), tempfile.TemporaryDirectory() as place:
         bench_throughput(bench, Path(place), given.quick)
         bench_routing(bench, given.quick)
