@@ -9,8 +9,8 @@ import time
 from functools import partial
 from multiprocessing.synchronize import Event
 
-from broker import Served, in_process, publish, served
 from amqp_client import connected, encode_publish
+from broker import Served, in_process, publish, served
 from figures import CPU_RATE, TIMES, Recorder, at_least, at_most
 from reports import options, recorded
 

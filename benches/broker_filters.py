@@ -6,8 +6,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker import Served, in_process, publish, served
 from amqp_client import BATCH, HEADERS, Client, connected, encode_publish
+from broker import Served, in_process, publish, served
 from figures import CPU_RATE, RATE, Recorder, at_least, at_most
 from reports import options, recorded
 

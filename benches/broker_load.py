@@ -16,8 +16,8 @@ from random import Random
 from statistics import quantiles
 from typing import Final
 
-from broker import Served, in_process, publish, served
 from amqp_client import Client, connected, encode_publish
+from broker import Served, in_process, publish, served
 from figures import RATE, Recorder, at_least, at_most
 from reports import options, recorded
 

@@ -8,8 +8,8 @@ import statistics
 import time
 from multiprocessing.synchronize import Event
 
-from broker import Served, in_process, publish, served
 from amqp_client import connected, encode_publish
+from broker import Served, in_process, publish, served
 from broker_api import GUEST
 from figures import TIMES, Recorder, at_most
 from reports import options, recorded

@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
-from broker import Served, publish, served
 from amqp_client import connected, encode_publish
+from broker import Served, publish, served
 from broker_api import ask
 from figures import Recorder, at_most
 from reports import options, recorded

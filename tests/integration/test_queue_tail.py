@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,18 @@ from tests.patience import wait_until
 TAIL = "import sys; from headgate.cli.app import run; sys.exit(run(sys.argv[1:]))"
 
 
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """Programs that a test starts get SIGHUP, also where `nohup` has ignored it for the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_tail_shows_new_messages_that_match_and_deletes_its_subscription(tmp_path: Path, number):
+def test_tail_shows_new_messages_that_match_and_deletes_its_subscription(
+    tmp_path: Path, number, hangups
+):
     url = f"sqlite:///{tmp_path}/queues.db"
     command = ["queue", "tail", "orders", "--db", url, "--filter", "region = 'EU'", "--json"]
     with connect(url) as db:
