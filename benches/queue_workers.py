@@ -39,18 +39,19 @@ with connect(sys.argv[1]) as db:
 CONSUMER = """
 import sys, threading, time
 from headgate.queues.database import connect
+from headgate.tally import QUEUES
 lock, handled = threading.Lock(), 0
 def handle(delivery):
     global handled
     with lock:
         handled += 1
 with connect(sys.argv[1]) as db:
-    with db.queue("workers").consumer(handle, mode="notify", threads=10) as consumer:
+    with db.queue("workers").consumer(handle, mode="notify", threads=10):
         time.sleep(1)
-        consumer._ledger.report()
+        before = QUEUES.read("empty_claims")
         print("ready", flush=True)
         sys.stdin.readline()
-        print(f"[{handled}, {consumer._ledger.report().empty_claims}]", flush=True)
+        print(f"[{handled}, {QUEUES.read('empty_claims') - before}]", flush=True)
 """
 
 
