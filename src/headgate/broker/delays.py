@@ -11,6 +11,7 @@ reading one takes a few milliseconds, and a commit that takes long does not empt
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from math import isnan
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.clock import now_us
@@ -26,6 +27,7 @@ WINDOW_BYTES: Final = 8 << 20
 PAGE: Final = 1_024  # messages, and their bytes, that are read at once
 PAGE_BYTES: Final = 1 << 20
 TURN: Final = 256  # messages that are published in one turn
+MOST_MS: Final = 100 * 365 * 86_400_000  # a longer delay is cut to a hundred years
 _END: Final = (1 << 62, 0)  # a horizon behind everything
 
 
@@ -141,9 +143,11 @@ class DelayedMessages:
 
 
 def delay_of(message: BrokerMessage) -> int:
-    """The milliseconds for which a message asks to be held back; 0 or less: not at all."""
+    """The milliseconds for which a message asks to be held back; 0: not at all."""
     delay = message.headers.get(DELAY_HEADER)
-    return int(delay) if isinstance(delay, int | float) and not isinstance(delay, bool) else 0
+    if isinstance(delay, bool) or not isinstance(delay, int | float) or isnan(delay):
+        return 0
+    return int(min(delay, MOST_MS)) if delay > 0 else 0
 
 
 def make_delayed_record(vhost: str, message: BrokerMessage) -> bytes:

@@ -215,6 +215,8 @@ def merge_arguments(
         argument = f"x-{name}"
         if argument not in arguments or name in POLICY_COUNTS[kind]:
             merged[argument] = value
+        elif name == "delivery-limit" and type(arguments[argument]) is not int:
+            merged[argument] = value  # of this argument alone any type is accepted
         elif name in LOWER_COUNTS or name == "delivery-limit":
             merged[argument] = _merge(name, arguments[argument], value)
     return merged

@@ -47,6 +47,23 @@ def take(channel, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.parametrize("delay", [2**63 - 1, 2**62])
+def test_a_delay_beyond_all_times_does_not_keep_the_store_from_committing(tmp_path, delay):
+    with Broker(tmp_path / "data") as broker, channel_of(broker) as channel:
+        declare(channel)
+        publish(channel, b"never", delay)
+        publish(channel, b"now")  # which is confirmed
+        assert take(channel, 1) == [b"now"]
+
+
+@pytest.mark.parametrize("delay", [-(2**63), True, "1000"])
+def test_a_delay_that_is_none_delays_nothing(broker, delay):
+    with channel_of(broker) as channel:
+        declare(channel)
+        publish(channel, b"now", delay)
+        assert take(channel, 1) == [b"now"]
+
+
 def test_messages_come_when_they_are_due_and_in_their_order(broker):
     with channel_of(broker) as channel:
         declare(channel)

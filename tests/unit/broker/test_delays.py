@@ -1,5 +1,6 @@
 """The window of delayed messages: all are published, each in its turn, and few are in memory."""
 
+import math
 import random
 from collections import deque
 from heapq import heappop, heappush
@@ -122,3 +123,21 @@ def test_large_messages_do_not_fill_the_memory(machine):
     assert sum(len(found.record) for found in broker.delays._window) < 20 << 20
     machine.pass_ms(10_000)
     assert len(published(broker)) == 100
+
+
+@pytest.mark.parametrize(
+    ("delay", "milliseconds"),
+    [
+        (5, 5),
+        (2.7, 2),
+        (2**63 - 1, delays.MOST_MS),
+        (math.inf, delays.MOST_MS),
+        (-math.inf, 0),
+        (math.nan, 0),
+        (-5, 0),
+        (True, 0),
+        ("5", 0),
+    ],
+)
+def test_the_delay_of_a_message_is_a_time_that_can_be_stored(delay, milliseconds):
+    assert delays.delay_of(message(b"", delay)) == milliseconds

@@ -9,6 +9,7 @@ import pytest
 from headgate.amqp.content import make_content
 from headgate.broker import Broker, NotFound, PreconditionFailed
 from headgate.broker.policy_keys import KEYS, merge_arguments, merge_operator
+from tests.unit.broker.conftest import MakeBroker
 
 
 def declare(broker: Broker, name: str, **arguments: Any) -> Any:
@@ -51,6 +52,18 @@ def test_a_policy_applies_to_what_it_says(broker: Broker, apply_to: str, types: 
     queues = {kind: declare(broker, kind, queue_type=kind) for kind in ("classic", "quorum")}
     broker.policies.set("/", "p", "", {"max-length": 5}, apply_to=apply_to)
     assert {kind for kind, queue in queues.items() if queue.definition.max_length == 5} == types
+
+
+def test_a_delivery_limit_that_is_no_number_gives_way_to_a_policy(
+    broker: Broker, make_broker: MakeBroker
+) -> None:
+    before = declare(broker, "before", queue_type="quorum", delivery_limit="abc")
+    broker.policies.set("/", "p", "", {"delivery-limit": 5})
+    after = declare(broker, "after", queue_type="quorum", delivery_limit=True)
+    assert (before.definition.delivery_limit, after.definition.delivery_limit) == (5, 5)
+    broker.flush()
+    again = make_broker().vhosts["/"].queues["before"]
+    assert again.definition.delivery_limit == 5
 
 
 def test_a_policy_with_a_key_that_a_queue_cannot_have_does_not_apply_to_it(broker: Broker) -> None:
