@@ -16,6 +16,7 @@ from headgate.pipelines import (
     Pipeline,
     StreamSource,
     figure_of,
+    has_driver,
     read_counters,
     read_pipeline,
     to_lines,
@@ -34,6 +35,7 @@ class PipelineState:
     name: str
     source: str = ""
     sinks: tuple[str, ...] = ()
+    is_running: bool = False  # on this machine
     batches: int = 0  # that were committed
     last_commit_us: int | None = None
     positions: Mapping[str, int] | None = None  # the next offset of each stream
@@ -69,6 +71,7 @@ def _read_state(file: Path) -> PipelineState:
         name=pipeline.name,
         source=", ".join(source.streams) if isinstance(source, StreamSource) else str(source),
         sinks=tuple(f"{sink.queue} → {sink.to}" for sink in pipeline.sinks),
+        is_running=has_driver(pipeline.checkpoint),
         batches=commits[-1] + 1 if commits else 0,
         last_commit_us=None if last is None else int(last.stat().st_mtime * 1e6),
         positions=positions,

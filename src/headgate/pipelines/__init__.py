@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from headgate.pipelines.figure import to_mermaid as to_mermaid
     from headgate.pipelines.figure import to_svg as to_svg
     from headgate.pipelines.file import read_pipeline as read_pipeline
+    from headgate.pipelines.holder import FOLDER as FOLDER
+    from headgate.pipelines.holder import Process as Process
+    from headgate.pipelines.holder import has_driver as has_driver
+    from headgate.pipelines.holder import lock_file as lock_file
+    from headgate.pipelines.holder import parse_holder as parse_holder
+    from headgate.pipelines.holder import process_of as process_of
     from headgate.pipelines.layout import TableLayout as TableLayout
     from headgate.pipelines.layout import parse_layout as parse_layout
     from headgate.pipelines.layout import split_partitions as split_partitions
@@ -88,6 +94,14 @@ else:
             ],
             "figure": ["figure_of", "to_lines", "to_mermaid", "to_svg"],
             "file": ["read_pipeline"],
+            "holder": [
+                "FOLDER",
+                "Process",
+                "has_driver",
+                "lock_file",
+                "parse_holder",
+                "process_of",
+            ],
             "layout": ["TableLayout", "parse_layout", "split_partitions"],
             "places": [
                 "DirectoryPlace",

@@ -4,6 +4,7 @@ import json
 
 from headgate.insights import list_pipelines, list_spark_queries
 from headgate.pipelines import Account, Counters, write_account
+from headgate.spark.pipeline.lock import CheckpointLock
 from headgate.streams import Stream
 
 FILE = """
@@ -44,6 +45,18 @@ def test_the_lag_of_a_pipeline_is_what_its_checkpoint_has_not_read(tmp_path):
     assert (state.problem, state.name, state.batches, state.lag) == (None, "shop", 4, 3)
     assert state.last_commit_us is not None
     assert state.drawing
+
+
+def test_a_pipeline_with_a_driver_is_running(tmp_path):
+    (tmp_path / "shop.toml").write_text(FILE)
+    [state] = list_pipelines(tmp_path)
+    assert not state.is_running
+    lock = CheckpointLock(tmp_path / "checkpoint")
+    [state] = list_pipelines(tmp_path)
+    assert state.is_running
+    lock.release()
+    [state] = list_pipelines(tmp_path)
+    assert not state.is_running
 
 
 def test_a_file_that_is_no_pipeline_says_why(tmp_path):

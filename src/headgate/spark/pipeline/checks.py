@@ -13,6 +13,7 @@ from headgate.errors import HeadgateError, MissingExtra, PipelineError
 from headgate.files import replace_file
 from headgate.filters import fields_read, parse
 from headgate.pipelines import (
+    FOLDER,
     DirectoryPlace,
     FormatSource,
     MessagePlace,
@@ -28,7 +29,6 @@ from headgate.pipelines import (
 )
 from headgate.queues import tables_key
 from headgate.spark.options import stream_paths
-from headgate.spark.pipeline.router import FOLDER
 from headgate.spark.sessions import spark_is_installed
 from headgate.spark.sink.destination import destination_of, owner_of
 from headgate.spark.source.queue_rows import open_rows, queue_id

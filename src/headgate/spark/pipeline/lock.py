@@ -17,28 +17,20 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import CheckpointLocked
-from headgate.spark.pipeline.router import FOLDER
+from headgate.pipelines import Process, lock_file, parse_holder, process_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-LOCK_FILE: Final = "lock"
 JAVA_TIMEOUT_S: Final = (
     120.0  # for the Java process of a killed driver, which may write an archive of its classes
 )
 _HELD_BY_ANOTHER: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _log: Final = logging.getLogger(__name__)
-
-
-class Process(NamedTuple):
-    """A process of this machine, with its start time, since its number may be assigned to another process later."""
-
-    pid: int
-    started: str
 
 
 class CheckpointLock:
@@ -47,10 +39,10 @@ class CheckpointLock:
     def __init__(
         self, checkpoint: Path, java: Process | None = None, timeout_s: float = JAVA_TIMEOUT_S
     ) -> None:
-        folder = checkpoint / FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
+        file = lock_file(checkpoint)
+        file.parent.mkdir(parents=True, exist_ok=True)
         self._owner = os.getpid()
-        self._fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             _lock(self._fd, fcntl.LOCK_EX, checkpoint)
             _wait_for_java(checkpoint, _read_holder(self._fd), timeout_s)
@@ -78,9 +70,9 @@ class CheckpointLock:
 
 
 def refuse_locked(checkpoint: Path) -> None:
-    """Raise when another driver holds the checkpoint. Changes nothing, and does not hold_lock the lock."""
+    """Raise when another driver holds the checkpoint. Changes nothing, and does not hold the lock."""
     try:
-        fd = os.open(checkpoint / FOLDER / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(lock_file(checkpoint), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # never locked, or a problem that locking will report
         return
     try:
@@ -101,11 +93,7 @@ def _lock(fd: int, kind: int, checkpoint: Path) -> None:
 
 
 def _read_holder(fd: int) -> dict[str, Any]:
-    try:
-        found = json.loads(os.pread(fd, 4096, 0))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return parse_holder(os.pread(fd, 4096, 0))
 
 
 # ---- the Java process of a killed driver -------------------------------------------------------------
@@ -117,15 +105,6 @@ def java_process(spark: SparkSession) -> Process | None:
     if context is None:
         return None
     return process_of(int(context._jvm.java.lang.ProcessHandle.current().pid()))
-
-
-def process_of(pid: int) -> Process | None:
-    """The running process with that number; None when there is none, or the system has no /proc."""
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    except OSError:
-        return None
-    return None if state in "ZX" else Process(pid, fields[18])
 
 
 def _wait_for_java(checkpoint: Path, last: dict[str, Any], timeout_s: float) -> None:

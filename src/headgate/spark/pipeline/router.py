@@ -42,7 +42,6 @@ from headgate.spark.sink.staging import StagedPart, stage
 
 _RowNumbers = npt.NDArray[np.intp]
 
-FOLDER: Final = "headgate"  # Headgate's folder in the checkpoint
 HELD_BYTES: Final = 128 << 20  # of rows that wait to be written: fewer and larger files
 WRITER_THREADS: Final = 8
 WINDOW_ROWS: Final = 1 << 18

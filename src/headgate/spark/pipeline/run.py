@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import SparkError
 from headgate.filters import TRUE, And, join_terms, parse, to_text
 from headgate.pipelines import (
+    FOLDER,
     OBSERVED,
     Account,
     Batch,
@@ -37,7 +38,7 @@ from headgate.spark.pipeline.lock import (
     release_ended,
     release_lock,
 )
-from headgate.spark.pipeline.router import FOLDER, plan_of, save_plan
+from headgate.spark.pipeline.router import plan_of, save_plan
 from headgate.spark.sessions import cores_of
 
 if TYPE_CHECKING:

@@ -135,31 +135,31 @@ class Producer:
         if not sound or self._closed or self._writer.troubled:
             self._prepare(message, sound)
             size = len(message.payload)
-        items, producer = self._items, self.name
-        if publishing_id is not None:
-            if not self._accept_id(message, publishing_id):
-                return False
-        elif producer is None:
-            items.append(message)
-        else:
-            with self._numbering:
-                self._accepted[producer] = following = self._accepted.get(producer, -1) + 1
-                items.append((producer, following, message))
+        if self.name is not None or publishing_id is not None:
+            return self._publish_marked(message, size, publishing_id)
+        items = self._items
+        items.append(message)
         if len(items) >= self._pending.attend_at or size > self._small:
             self._attend(message)
         return True
 
-    def _accept_id(self, message: Message, publishing_id: int) -> bool:
-        """Accept a valid message under this publishing id; False when the id was seen before."""
-        name, accepted = self.name, self._accepted
+    def _publish_marked(self, message: Message, size: int, publishing_id: int | None) -> bool:
+        """Accept a valid message under its publishing id, or the next one; False when the id was seen before."""
+        name, accepted, items = self.name, self._accepted, self._items
         if name is None:
             raise _unnamed_error()
-        check_publishing_id(publishing_id)
+        if publishing_id is not None:
+            check_publishing_id(publishing_id)
         with self._numbering:
-            if publishing_id <= accepted.get(name, -1):
+            last = accepted.get(name, -1)
+            if publishing_id is None:
+                publishing_id = last + 1
+            elif publishing_id <= last:
                 return False
             accepted[name] = publishing_id
-            self._items.append((name, publishing_id, message))
+            items.append((name, publishing_id, message))
+        if len(items) >= self._pending.attend_at or size > self._small:
+            self._attend(message)
         return True
 
     def _complete(self, message: Message | bytes, fields: MessageFields) -> Message:
@@ -277,11 +277,11 @@ def _learn(text: object, known: set[str]) -> bool:
 def _check_optional_fields(message: Message, used: set[str]) -> bool:
     """Whether the fields that most messages do without are surely valid; note which of them this one has."""
     if (stamp := message.timestamp) is not None:
-        if type(stamp) is not int or not INT64_MIN <= stamp <= INT64_MAX:
+        if not _is_int64(stamp):
             return False
         used.add("timestamp")
     if (key := message.key) is not None:
-        if type(key) is not str or len(key) > SHORT_TEXT or not key.isprintable():
+        if not _is_short_text(key):
             return False
         used.add("key")
     if (id_ := message.id) is not None:

@@ -16,10 +16,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from headgate.errors import CheckpointLocked
+from headgate.pipelines import has_driver, process_of
 from headgate.spark.pipeline.lock import (
     CheckpointLock,
     hold_lock,
-    process_of,
     refuse_locked,
     release_ended,
     release_lock,
@@ -69,6 +69,20 @@ def test_refuse_locked_names_the_holder_and_changes_nothing(
     another_driver.wait()
     refuse_locked(tmp_path)
     CheckpointLock(tmp_path).release()
+
+
+def test_a_checkpoint_has_a_driver_as_long_as_its_holder_lives(
+    tmp_path: Path, another_driver: subprocess.Popen[str]
+) -> None:
+    assert has_driver(tmp_path)
+    another_driver.kill()
+    another_driver.wait()
+    assert not has_driver(tmp_path)
+    assert not has_driver(tmp_path / "new")
+    lock = CheckpointLock(tmp_path)
+    assert has_driver(tmp_path)
+    lock.release()
+    assert not has_driver(tmp_path)
 
 
 def test_the_lock_of_a_killed_driver_is_released(

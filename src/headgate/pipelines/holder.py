@@ -1,0 +1,55 @@
+"""Which driver holds a checkpoint: what the file of its lock says. Reading that takes no lock, so it disturbs no driver."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+FOLDER: Final = "headgate"  # Headgate's folder in the checkpoint
+LOCK_FILE: Final = "lock"
+
+
+class Process(NamedTuple):
+    """A process of this machine, with its start time, since its number may be assigned to another process later."""
+
+    pid: int
+    started: str
+
+
+def process_of(pid: int) -> Process | None:
+    """The running process with that number; None when there is none, or the system has no /proc."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else Process(pid, fields[18])
+
+
+def lock_file(checkpoint: Path) -> Path:
+    """The file whose lock a driver holds."""
+    return checkpoint / FOLDER / LOCK_FILE
+
+
+def parse_holder(content: bytes) -> dict[str, Any]:
+    """The description of a holder in the file of its lock; empty when it is not held, or the holder is not known."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def has_driver(checkpoint: Path) -> bool:
+    """Whether a driver on this machine runs the query of a checkpoint now."""
+    try:
+        holder = parse_holder(lock_file(checkpoint).read_bytes())
+    except OSError:
+        return False
+    if holder.get("host") != socket.gethostname():
+        return False
+    if holder.get("java"):
+        java = Process(*holder["java"])
+        return process_of(java.pid) == java
+    return process_of(holder.get("pid", 0)) is not None
