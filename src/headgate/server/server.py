@@ -112,7 +112,13 @@ class Server:
             certificates=lambda: {} if self._tls is None else self._tls.expiries,
         )
         pages = make_pages(Site(options.data, options.database, self.broker, node))
-        app = make_app(self.broker, node=node, pages=pages, list_shovels=self._list_shovels)
+        app = make_app(
+            self.broker,
+            node=node,
+            pages=pages,
+            list_shovels=self._list_shovels,
+            database=options.database,
+        )
         self._http = HttpListener(app)
         tls = self._tls.context if self._tls is not None and options.http_tls else None
         self.http_port = await self._http.listen(options.host, options.http_port, tls)

@@ -48,14 +48,23 @@ def make_app(
     node: NodeOptions | None = None,
     pages: Iterable[BaseRoute] = (),
     list_shovels: Callable[[], list[JsonObject]] = list,
+    database: str | None = None,
 ) -> Starlette:
     """The app of a broker that runs in this event loop; the shovels in it are listed as RabbitMQ lists them.
+
+    `database` is the address of the one whose queues administrators may change.
 
     `app.state` has `broker`, `node` and `sessions`, for the pages; `identity_of(request)` says who asks.
     """
     sessions, node = LoginSessions(), node or NodeOptions()
     rows = EncodedQueues(broker)
-    shared = {"sessions": sessions, "node": node, "rows": rows, "list_shovels": list_shovels}
+    shared = {
+        "sessions": sessions,
+        "node": node,
+        "rows": rows,
+        "list_shovels": list_shovels,
+        "database": database,
+    }
     api = ApiRouter(broker, TABLES, shared)
     routes = [
         Route("/login", _log_in, methods=["POST"]),

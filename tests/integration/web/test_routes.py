@@ -33,6 +33,11 @@ ROUTES = {
         POST /api/definitions/{vhost}
         GET /api/feature-flags
         PUT /api/feature-flags/{name}/enable
+        DELETE /api/headgate/sql-queues/{queue}/contents
+        DELETE /api/headgate/sql-queues/{queue}/dead
+        PUT /api/headgate/sql-queues/{queue}/filter
+        POST /api/headgate/sql-queues/{queue}/publish
+        POST /api/headgate/sql-queues/{queue}/requeue
         DELETE /api/operator-policies/{vhost}/{name}
         PUT /api/operator-policies/{vhost}/{name}
         GET /api/permissions

@@ -14,6 +14,7 @@ from headgate.web.api import (
     overview,
     policies,
     queues,
+    sql_queues,
     users,
     vhosts,
 )
@@ -41,5 +42,6 @@ TABLES: Final[tuple[EndpointTable, ...]] = (
     health.api,
     filters.api,
     messages.api,
+    sql_queues.api,
     own,
 )

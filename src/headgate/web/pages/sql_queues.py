@@ -1,4 +1,4 @@
-"""The pages of queues on SQL: all of them, and one with its messages. They can be looked at only."""
+"""The pages of queues on SQL: all of them, and one with its messages, which administrators of a broker may change."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def show_queue(visit: Visit) -> Response:
         following=None if following is None else visit.link(before=following),
         at_start=not visit.ask("before"),
         beginning=visit.link(before=None),
+        may_change=visit.identity is not None and visit.identity.has("administrator"),
     )
 
 
