@@ -213,9 +213,9 @@ class Channel:
         self, _: int, name: str, type: str, passive: bool, durable: bool, auto_delete: bool,
         internal: bool, nowait: bool, arguments: dict[str, Any],
     ) -> None:  # fmt: skip
-        if passive and name:
-            self.vhost.find_exchange(name)
-        else:  # the default exchange is refused
+        if passive:
+            self.vhost.find_declared_exchange(name)
+        else:
             self._permissions.check_declaration(
                 "exchange", name, arguments.get("alternate-exchange")
             )
@@ -292,9 +292,7 @@ class Channel:
     def on_queue_bind(
         self, _: int, name: str, exchange: str, key: str, nowait: bool, arguments: dict[str, Any]
     ) -> None:
-        queue_name = self._queue_name(name)
-        if not name and not key:
-            key = queue_name
+        queue_name, key = self._expand(name, key)
         self._permissions.check_binding("queue", queue_name, exchange, key)
         if queue_name in self.vhost.queues:
             self._find_queue(queue_name)  # which may be another connection's
@@ -304,11 +302,11 @@ class Channel:
     def on_queue_unbind(
         self, _: int, name: str, exchange: str, key: str, arguments: dict[str, Any]
     ) -> None:
-        name = self._queue_name(name)
-        self._permissions.check_binding("queue", name, exchange, key)
-        if name in self.vhost.queues:
-            self._find_queue(name)
-        self.vhost.unbind(exchange, name, key, arguments)
+        queue_name, key = self._expand(name, key)
+        self._permissions.check_binding("queue", queue_name, exchange, key)
+        if queue_name in self.vhost.queues:
+            self._find_queue(queue_name)
+        self.vhost.unbind(exchange, queue_name, key, arguments)
         self.send("queue.unbind-ok")
 
     def on_queue_purge(self, _: int, name: str, nowait: bool) -> None:
@@ -481,6 +479,11 @@ class Channel:
         if not self._last_queue:
             raise _NoQueue()
         return self._last_queue
+
+    def _expand(self, name: str, key: str) -> tuple[str, str]:
+        """Queue and routing key of a binding; without either it is the last queue, under its name."""
+        queue_name = self._queue_name(name)
+        return queue_name, key if name or key else queue_name
 
     def _find_queue(self, name: str) -> BrokerQueue:
         return self.vhost.find_queue(self._queue_name(name), self.connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pika
@@ -188,6 +189,102 @@ def test_arguments_of_queues_are_checked_as_rabbitmq_checks_them(channel, argume
         return
     with refused(406):
         channel.queue_declare("q", durable=True, arguments=arguments)
+
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"arguments": {"x-max-age": "1D"}}),  # only streams have it
+        ({}, {"arguments": {"x-quorum-initial-group-size": 3}}),
+        ({"durable": True, "exclusive": True}, {"exclusive": True}),  # durable means nothing there
+        ({"exclusive": True}, {"exclusive": True, "durable": True}),
+    ],
+)
+def test_a_second_declaration_is_compared_in_what_matters_to_the_type(channel, first, second):
+    channel.queue_declare("q", **first)
+    channel.queue_declare("q", **second)
+    assert channel.is_open
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "difference"),
+    [
+        (
+            {},
+            {"x-queue-type": "bogus"},
+            "'x-queue-type'.*received 'bogus' but current is 'classic'",
+        ),
+        ({"x-message-ttl": 5}, {"x-message-ttl": -5}, "received '-5' but current is '5'"),
+        ({"x-max-length": 1}, {"x-max-length": True}, "received 'true' but current is '1'"),
+    ],
+)
+def test_a_second_declaration_names_what_differs(channel, first, second, difference):
+    channel.queue_declare("q", durable=True, arguments=first)
+    with pytest.raises(ChannelClosedByBroker, match=f"406.*inequivalent arg.*{difference}"):
+        channel.queue_declare("q", durable=True, arguments=second)
+
+
+def test_a_name_that_the_broker_gave_cannot_be_declared_again(channel):
+    name = channel.queue_declare("").method.queue
+    assert count_of(channel, name) == 0
+    with pytest.raises(ChannelClosedByBroker, match=f"403.*queue name '{name}' contains reserved"):
+        channel.queue_declare(name)
+
+
+@pytest.mark.parametrize(
+    ("properties", "refused_for"),
+    [
+        ({"durable": True, "auto_delete": True}, "auto-delete"),
+        ({"durable": True, "exclusive": True}, "exclusive-owner"),
+        ({"exclusive": True}, "exclusive-owner"),
+        ({}, "non-durable"),
+    ],
+)
+def test_a_quorum_queue_belongs_to_nobody_and_stays(channel, properties, refused_for):
+    with pytest.raises(ChannelClosedByBroker, match=f"406.*invalid property '{refused_for}'"):
+        channel.queue_declare("q", arguments=QUORUM, **properties)
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ("y", "received 'y' but current is 'lost'"),
+        (1, "received '1' but current is 'lost'"),
+        (None, "received none but current is the value 'lost' of type 'longstr'"),
+    ],
+)
+def test_another_alternate_exchange_is_a_difference(channel, second, said):
+    channel.exchange_declare("x", arguments={"alternate-exchange": "lost"})
+    arguments = None if second is None else {"alternate-exchange": second}
+    with pytest.raises(ChannelClosedByBroker, match=f"406.*inequivalent arg.*{said}"):
+        channel.exchange_declare("x", arguments=arguments)
+
+
+@pytest.mark.parametrize(("passive", "code"), [(False, 406), (True, 403)])
+def test_the_type_of_an_exchange_is_looked_at_before_its_name(channel, passive, code):
+    with refused(code):
+        channel.exchange_declare("", "bogus", passive=passive)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(True, "bool (value true)"), (None, "void (value undefined)")]
+)
+def test_a_kind_of_match_that_is_no_text_is_named(channel, value, said):
+    channel.queue_declare("q")
+    text = re.escape(f"Invalid x-match field type {said}; expected longstr")
+    with pytest.raises(ChannelClosedByBroker, match=text):
+        channel.queue_bind("q", "amq.headers", arguments={"x-match": value})
+
+
+def test_the_last_queue_is_unbound_under_its_name(channel):
+    channel.queue_declare("q")
+    channel.queue_bind("", "amq.direct", "")
+    channel.queue_unbind("", "amq.direct", "")
+    channel.basic_publish("amq.direct", "q", b"m")
+    assert count_of(channel, "q") == 0
 
 
 # ---- one active consumer
