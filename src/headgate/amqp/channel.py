@@ -48,13 +48,11 @@ class Channel:
         self.is_confirming = False
         self.published = 0  # publishes since confirms were asked for, or since the beginning
         self.confirmed = 0
-        self.refused: list[
-            int
-        ] = []  # publishes that a queue did not take, to be nacked in their turn
+        self.refused: list[int] = []  # publishes that a queue did not take, to be nacked in turn
         self.waits_for_store = False  # something published in this turn is to be stored
         # Commits that publishes of earlier turns wait for, in the order of these.
         self.commits: deque[AwaitedCommit] = deque()
-        self.transaction: list[Callable[[], None]] | None = None
+        self.transaction: list[Callable[[], bool | None]] | None = None
         self._settling: set[int] = set()  # deliveries that the transaction acknowledges or rejects
         self.traffic = ChannelTraffic()
         self._permissions = connection.permissions
@@ -85,7 +83,8 @@ class Channel:
             return
         self._accept(publish, content)
 
-    def _accept(self, publish: Publish, content: Content) -> None:
+    def _accept(self, publish: Publish, content: Content) -> bool:
+        """Give a message to its queues; False if one of them refused it."""
         route = publish.route
         queues: Sequence[BrokerQueue] | None = route.queues
         route.traffic.count += 1
@@ -106,6 +105,7 @@ class Channel:
             if not accepted:
                 self.refused.append(self.published)
             self.connection.confirm(self)
+        return accepted
 
     def _unroutable(self, publish: Publish, content: Content) -> bool:
         route = publish.route
@@ -113,7 +113,8 @@ class Channel:
             consumer = self.vhost.replies.get(route.routing_key)
             if consumer is not None:
                 consumer.deliver((QueueEntry(0, content, 0, None),))
-                return True
+                if not publish.mandatory:  # if it is, it comes back: no queue has it
+                    return True
         if publish.mandatory:
             self.traffic.returned += 1
             route.traffic.returned += 1
@@ -190,10 +191,11 @@ class Channel:
         self.transaction = None
         self._settling.clear()
         try:
-            for step in steps:
-                step()
+            refused = [step for step in steps if step() is False]
         finally:
             self.transaction = []
+        if refused:
+            raise PreconditionFailed("partial tx completion")
         self.connection.after_commit(lambda: self.send("tx.commit-ok"))
 
     def on_tx_rollback(self) -> None:
@@ -202,7 +204,7 @@ class Channel:
         self._settling.clear()
         self.send("tx.rollback-ok")
 
-    def _open_transaction(self) -> list[Callable[[], None]]:
+    def _open_transaction(self) -> list[Callable[[], bool | None]]:
         if self.transaction is None:
             raise PreconditionFailed("channel is not transactional")
         return self.transaction

@@ -105,6 +105,16 @@ def test_a_transaction_refuses_a_request_for_replies_that_nobody_consumes(channe
         channel.queue_declare("q")
 
 
+def test_a_transaction_fails_of_which_a_queue_refuses_a_message(channel, connection):
+    channel.queue_declare("q", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.tx_select()
+    for body in (b"taken", b"refused"):
+        channel.basic_publish("", "q", body)
+    with pytest.raises(ChannelClosedByBroker, match=r"^\(406, .* - partial tx completion"):
+        channel.tx_commit()
+    assert connection.channel().basic_get("q")[2] == b"taken"
+
+
 # ---- routing
 
 
@@ -139,6 +149,37 @@ def test_an_internal_exchange_takes_dead_letters(channel):
     _, properties, body = channel.basic_get("letters")
     assert body == b"m"
     assert properties.headers["x-death"][0]["original-expiration"] == "60000"
+
+
+def test_a_letter_with_another_key_keeps_its_copies_and_is_not_routed_by_them(channel):
+    for queue, key in (("third", "k"), ("second", "k"), ("first", None)):
+        arguments = {"x-dead-letter-exchange": "amq.direct" if key else ""}
+        arguments |= {} if key else {"x-dead-letter-routing-key": "second"}
+        channel.queue_declare(queue, arguments=arguments)
+    channel.queue_bind("third", "amq.direct", "second")
+    channel.queue_bind("first", "amq.direct", "copy")
+    channel.basic_publish("", "first", b"m", pika.BasicProperties(headers={"CC": ["copy"]}))
+    for queue in ("first", "second"):
+        channel.basic_reject(channel.basic_get(queue)[0].delivery_tag, requeue=False)
+    _, properties, _ = channel.basic_get("third")
+    assert properties.headers["CC"] == ["copy"]
+    keys = [death["routing-keys"] for death in properties.headers["x-death"]]
+    assert keys == [["second"], ["first", "copy"]]
+    assert count_of(channel, "first") == 0
+
+
+def test_a_mandatory_reply_is_delivered_and_comes_back_for_no_queue_has_it(connection):
+    asking, answering = connection.channel(), connection.channel()
+    answering.queue_declare("q")
+    replies, returned = [], []
+    asking.basic_consume("amq.rabbitmq.reply-to", lambda *m: replies.append(m[3]), auto_ack=True)
+    asking.basic_publish("", "q", b"?", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+    _, properties, _ = answering.basic_get("q", auto_ack=True)
+    answering.add_on_return_callback(lambda *m: returned.append(m[3]))
+    answering.basic_publish("", properties.reply_to, b"!", mandatory=True)
+    wait_for(asking, replies, 1)
+    wait_for(answering, returned, 1)
+    assert (replies, returned) == ([b"!"], [b"!"])
 
 
 # ---- declarations
@@ -301,6 +342,46 @@ def test_a_quorum_queue_with_one_active_consumer_refuses_gets(channel):
     channel.queue_declare("q", durable=True, arguments=arguments)
     with refused(405):
         channel.basic_get("q")
+
+
+@pytest.mark.parametrize(("type", "is_next"), [("classic", "first"), ("quorum", "second")])
+def test_a_higher_priority_takes_over_a_quorum_queue_when_all_is_acknowledged(
+    channel, type, is_next
+):
+    got = []
+
+    def note(_channel, method, _properties, body):
+        got.append((method.consumer_tag, body, method.delivery_tag))
+
+    arguments = {"x-queue-type": type, "x-single-active-consumer": True}
+    channel.queue_declare("q", durable=True, arguments=arguments)
+    channel.basic_consume("q", note, consumer_tag="first")
+    channel.basic_publish("", "q", b"1")
+    wait_for(channel, got, 1)
+    channel.basic_consume("q", note, consumer_tag="second", arguments={"x-priority": 5})
+    channel.basic_publish("", "q", b"2")
+    count_of(channel, "q")
+    assert [entry[:2] for entry in got] == [("first", b"1"), ("first", b"2")][: len(got)]
+    channel.basic_ack(got[0][2])
+    wait_for(channel, got, 2)
+    assert got[1][:2] == (is_next, b"2")
+
+
+def test_the_first_of_several_consumers_gets_the_first_message(channel):
+    got = []
+    channel.queue_declare("q")
+    for tag in ("first", "second"):
+        channel.basic_consume("q", lambda _c, m, _p, body: got.append((m.consumer_tag, body)), consumer_tag=tag)  # fmt: skip
+    for number in range(4):
+        channel.basic_publish("", "q", b"%d" % number)
+        wait_for(channel, got, number + 1)
+    assert got == [("first", b"0"), ("second", b"1"), ("first", b"2"), ("second", b"3")]
+
+
+def test_a_priority_that_is_no_number_is_named(channel):
+    channel.queue_declare("q")
+    with pytest.raises(ChannelClosedByBroker, match="406.*for queue .*integer, got longstr"):
+        channel.basic_consume("q", lambda *_: None, arguments={"x-priority": "high"})
 
 
 # ---- lifetimes
