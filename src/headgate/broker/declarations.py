@@ -47,6 +47,13 @@ def check_not_default(*names: str) -> None:
         raise AccessRefused("operation not permitted on the default exchange")
 
 
+def check_queue_of(source: Exchange, queue: BrokerQueue) -> None:
+    """Refuse a queue of a type that cannot be bound to an exchange."""
+    kind = queue.definition.type
+    if source.routing_type == "x-local-random" and kind != "classic":
+        raise PreconditionFailed(f"Queue type rabbit_{kind}_queue not valid for this exchange type")
+
+
 def check_exchange_type(type: str) -> None:
     """Refuse a type of exchange that does not exist."""
     if type == "":

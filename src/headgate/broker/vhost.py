@@ -14,6 +14,7 @@ from headgate.broker.declarations import (
     check_alternate,
     check_exchange_type,
     check_not_default,
+    check_queue_of,
     check_same_exchange,
     check_same_queue,
 )
@@ -61,9 +62,7 @@ class VirtualHost:
         self.topology = Topology()
         self.topology.on_removal = self._removed
         self.queues: dict[str, BrokerQueue] = {}
-        self.replies: dict[
-            str, ReplyTaker
-        ] = {}  # consumers of direct replies, by the address of each
+        self.replies: dict[str, ReplyTaker] = {}  # consumers of direct replies, by address
         self._exclusive: dict[
             object, dict[BrokerQueue, None]
         ] = {}  # by the connection that owns them
@@ -435,11 +434,13 @@ class VirtualHost:
 
     def _check_ends(self, source: str, destination: str, to_exchange: bool) -> None:
         check_not_default(source, *([destination] if to_exchange else ()))
-        self.find_exchange(source)
+        exchange = self.find_exchange(source)
         if to_exchange:
             self.find_exchange(destination)
         elif destination not in self.queues:
             raise NotFound("queue", destination, self.name)
+        else:
+            check_queue_of(exchange, self.queues[destination])
 
     # ---- what survives a restart
 

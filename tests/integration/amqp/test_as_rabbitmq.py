@@ -380,7 +380,7 @@ def test_the_first_of_several_consumers_gets_the_first_message(channel):
 
 def test_a_priority_that_is_no_number_is_named(channel):
     channel.queue_declare("q")
-    with pytest.raises(ChannelClosedByBroker, match="406.*for queue .*integer, got longstr"):
+    with pytest.raises(ChannelClosedByBroker, match=r"406.*for queue .*integer, got longstr"):
         channel.basic_consume("q", lambda *_: None, arguments={"x-priority": "high"})
 
 
