@@ -13,13 +13,13 @@ from tests.acceptance.document_blocks import ROOT, Block, blocks, commands
 GUIDES = (
     "README.md",
     "docs/tutorial.md",
+    "docs/how-to/broker.md",
     "docs/how-to/outbox-and-worker.md",
     "docs/how-to/tail-and-resume.md",
     "docs/how-to/worker.md",
 )
 PAGES = (  # their blocks go on with the names of earlier blocks
     "docs/how-to/administer-a-broker.md",
-    "docs/how-to/broker.md",
     "docs/how-to/filter-at-the-broker.md",
     "docs/how-to/filter-a-queue.md",
     "docs/how-to/queues-beside-others.md",

@@ -101,10 +101,11 @@ def run(arguments: list[str]) -> int:
     except Exception as problem:
         if debug:
             traceback.print_exception(problem)
-        from rich.console import Console
+        from headgate.cli.output import terminal
 
-        stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-        stderr.print(f"error: {describe_failure(problem)}", markup=False, style="red")
+        terminal(stderr=True, soft_wrap=True).print(
+            f"error: {describe_failure(problem)}", markup=False, style="red"
+        )
         _discard_output_that_fails()
         return 2
     return 0

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.arguments import AsJson
-from headgate.cli.output import print_json_lines
+from headgate.cli.output import print_json_lines, terminal
 from headgate.insights import Finding, Health, diagnose
 from headgate.settings import load_settings
 
@@ -40,7 +39,7 @@ def doctor(
 
     Example: headgate doctor /var/lib/headgate --db postgresql://localhost/orders
     """
-    console = Console(highlight=False, stderr=as_json)
+    console = terminal(stderr=as_json)
     with console.status("checking …"):
         url = load_settings(database=db).database
         findings = list(diagnose(directory, url, start_spark=deep))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +23,7 @@ from headgate.check import (
     unknown_engine,
 )
 from headgate.cli.arguments import AsJson
-from headgate.cli.output import print_json, print_table
+from headgate.cli.output import print_json, print_table, terminal
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -80,7 +79,7 @@ def _parse_engines(names: list[str]) -> tuple[str, ...]:
 
 
 def _status(name: str, *, quiet: bool) -> Status:
-    return Console(stderr=True, quiet=quiet).status(f"running on {name} …")
+    return terminal(stderr=True, quiet=quiet).status(f"running on {name} …")
 
 
 def _print(report: CheckReport) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.console import Console
 from rich.text import Text
 
-from headgate.cli.output import print_json
+from headgate.cli.output import print_json, terminal
 from headgate.errors import HeadgateError
 from headgate.filters import SYS_KINDS
 from headgate.insights import time_text
@@ -41,7 +40,7 @@ class Printer:
         else:
             line = message_text(message, number, payload=payload)
             line.append(f"  ({note})" if note else "", "yellow")
-            Console(highlight=False, soft_wrap=True).print(line)
+            terminal(soft_wrap=True).print(line)
 
 
 # ---- JSON --------------------------------------------------------------------------------------------

@@ -45,9 +45,14 @@ def print_warnings(warnings: Iterable[str]) -> None:
         typer.echo(f"warning: {warning}", err=True)
 
 
+def terminal(*, stderr: bool = False, soft_wrap: bool = False, quiet: bool = False) -> Console:
+    """Where commands print text as it is: a `:x:` in a name is no emoji, a number has no colour of its own."""
+    return Console(stderr=stderr, soft_wrap=soft_wrap, quiet=quiet, highlight=False, emoji=False)
+
+
 def print_table(*tables: RenderableType) -> None:
     """Tables, as wide as the terminal; one whose words would be cut there is printed row by row."""
-    console = Console(highlight=False)
+    console = terminal()
     for table in tables:
         if isinstance(table, Table) and (needs := _measure(table, console)).minimum > console.width:
             if console.is_terminal or "COLUMNS" in os.environ:
@@ -132,7 +137,7 @@ def _progress(*columns: str | ProgressColumn) -> Progress:
     return Progress(
         *columns,
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=terminal(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from headgate import insights, pipelines
 from headgate.cli.arguments import AsJson, Conf, Master, parse_conf, parse_size
-from headgate.cli.output import counted, print_json, print_table, write_text
+from headgate.cli.output import counted, print_json, print_table, terminal, write_text
 from headgate.cli.stop_signals import watch_stop_signals
 from headgate.cli.supervision import supervise
 from headgate.errors import HeadgateError
@@ -149,7 +148,7 @@ def _open_display(account: Account, as_json: bool) -> Iterator[ShowBatches]:
     if as_json:
         yield _print_lines
         return
-    console = Console(highlight=False)
+    console = terminal()
     started = time.monotonic()
     if not console.is_terminal:
         yield lambda fresh: None
@@ -251,7 +250,9 @@ def check(file: File) -> None:
     found = insights.check_pipeline(pipelines.read_pipeline(file))
     for note in found.notes:
         typer.echo(f"note: {note}")
-    typer.echo(f"{file}: can run ({found.bindings:,} bindings, {found.places:,} places)")
+    typer.echo(
+        f"{file}: can run ({counted(found.bindings, 'binding')}, {counted(found.places, 'place')})"
+    )
 
 
 @app.command()

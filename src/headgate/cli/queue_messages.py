@@ -102,7 +102,7 @@ def publish(
                 unique=unique,
                 result=result,
             )
-            typer.echo(f"published {id}")
+            typer.echo(f"published message {id}")
             return
         if dedup_key is not None or unique is not None:
             raise HeadgateError(

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from headgate import insights, routing
 from headgate.cli.arguments import AsJson, Headers, parse_headers
-from headgate.cli.output import print_json
+from headgate.cli.output import print_json, terminal
 
 
 def route(
@@ -59,7 +58,7 @@ def route(
 
 
 def _print(facts: insights.RouteFacts, limit: int) -> None:
-    console = Console(highlight=False)
+    console = terminal()
     matched = [binding for binding in facts.bindings if binding.matched]
     failed = [binding for binding in facts.bindings if not binding.matched]
     if matched:

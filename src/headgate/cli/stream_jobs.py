@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headgate import insights, queues, streams
 from headgate.cli.arguments import AsJson, Conf, FilterOption, From, Master, StreamPath
@@ -16,6 +15,7 @@ from headgate.cli.output import (
     print_table,
     print_warnings,
     spark_with_progress,
+    terminal,
     write_text,
 )
 from headgate.errors import HeadgateError
@@ -99,7 +99,7 @@ def advise(
     if as_json:
         print_json(insights.describe_advice(found))
     else:
-        print_advice(found, Console(highlight=False))
+        print_advice(found, terminal())
 
 
 @app.command()

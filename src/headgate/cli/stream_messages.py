@@ -8,7 +8,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from headgate import insights, streams
@@ -26,7 +25,7 @@ from headgate.cli.arguments import (
     parse_headers,
 )
 from headgate.cli.messages import Printer, from_json_lines
-from headgate.cli.output import counted, print_warnings, spinner
+from headgate.cli.output import counted, print_warnings, spinner, terminal
 from headgate.errors import HeadgateError, StreamCorrupt
 from headgate.insights import size_text
 from headgate.message import Message
@@ -176,7 +175,7 @@ def scan(
                     printer.print(record.message, record.offset, {"offset": record.offset})
                 found = consumer.stats
     if stats:
-        Console(stderr=True, highlight=False).print(_stats_table(found))
+        terminal(stderr=True).print(_stats_table(found))
 
 
 def _stats_table(stats: ScanStats) -> Table:

@@ -60,9 +60,9 @@ class Literal:
     def __post_init__(self) -> None:
         kind = KIND_OF.get(type(self.value))
         if kind is None:
-            raise FilterTypeError(
-                f"a filter compares str, int, float or bool, not {type(self.value).__name__}: {self.value!r}"
-            )
+            what = f"{type(self.value).__name__}: {self.value!r}"
+            hint = "; write is_null() or is_not_null()" if self.value is None else ""
+            raise FilterTypeError(f"a filter compares str, int, float or bool, not {what}{hint}")
         if isinstance(self.value, str) and UNSTORABLE.search(self.value):
             raise FilterTypeError(
                 f"text in a filter cannot hold NUL or lone surrogates: {self.value!r}"

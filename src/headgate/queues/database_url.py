@@ -84,8 +84,9 @@ def parse_database_url(url: str) -> DatabaseTarget:
         return SqliteTarget(sqlite_path(url), _parse_synchronous(url))
     if scheme in _SCHEMES:
         return postgres_target(url)
+    file = "sqlite:///path.db" if scheme or not url else f"sqlite:///{url}"
     raise QueueOptionsError(
-        f"cannot connect to {url!r}; use sqlite:///path.db, postgresql://host/name or memory:"
+        f"cannot connect to {url!r}; use {file}, postgresql://host/name or memory:"
     )
 
 

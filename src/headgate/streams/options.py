@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict
 from headgate.checks import check_count, check_span, list_texts, suggest
 from headgate.errors import InvalidMessage, StreamError, StreamNotFound, StreamOptionsError
 from headgate.message import Scalar, check_header_name, check_header_value
-from headgate.streams.format import FORMAT_VERSION, MAX_BODY_BYTES, OPTIONS_FILE
+from headgate.streams.format import FORMAT_VERSION, MAX_BODY_BYTES, OPTIONS_FILE, SUPER_FILE
 from headgate.streams.record import damaged_records, mend_record, read_record, write_record
 
 Fsync: TypeAlias = Literal["always", "interval", "never"]
@@ -191,6 +191,11 @@ def load_options(directory: Path) -> StreamOptions:
     try:
         return read_record(path, _options_from)
     except FileNotFoundError:
+        if (directory / SUPER_FILE).exists():
+            raise StreamNotFound(
+                f"there is no stream in {directory}, but a super stream: use SuperStream, or the "
+                "directory of one of its partitions"
+            ) from None
         raise StreamNotFound(
             f"there is no stream in {directory}: it has no {OPTIONS_FILE}; create one with "
             f"Stream.create, or `headgate stream create {directory}`"

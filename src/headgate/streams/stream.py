@@ -96,7 +96,9 @@ class Stream:
             refuse_foreign(directory)
             with WriterLock(directory, "create"):
                 if (directory / OPTIONS_FILE).exists():
-                    raise StreamExists(f"there is a stream in {directory} already; open it")
+                    raise StreamExists(
+                        f"there is a stream in {directory} already; open it with Stream.open"
+                    )
                 (directory / INBOX).mkdir(exist_ok=True)
                 save_options(directory, options)
         except OSError as problem:

@@ -98,7 +98,9 @@ class SuperStream:
             directory.mkdir(parents=True, exist_ok=True)
             with WriterLock(directory, "create"):
                 if (directory / SUPER_FILE).exists():
-                    raise StreamExists(f"there is a super stream in {directory} already; open it")
+                    raise StreamExists(
+                        f"there is a super stream in {directory} already; open it with SuperStream.open"
+                    )
                 left = _left_partitions(directory)
                 _delete_partitions([p for p in left[partitions:] if (p / OPTIONS_FILE).exists()])
                 for i in range(partitions):
@@ -232,9 +234,9 @@ def _read_partitions(directory: Path) -> int:
     try:
         return read_record(directory / SUPER_FILE, _partitions_in)
     except FileNotFoundError:
-        raise StreamNotFound(
-            f"there is no super stream in {directory}; create one with SuperStream.create"
-        ) from None
+        known = (directory / OPTIONS_FILE).exists()
+        hint = "it is a stream: use Stream" if known else "create one with SuperStream.create"
+        raise StreamNotFound(f"there is no super stream in {directory}; {hint}") from None
     except ValueError as problem:
         raise StreamError(f"{directory / SUPER_FILE} cannot be read: {problem}") from problem
 

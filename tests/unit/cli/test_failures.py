@@ -12,7 +12,7 @@ import typer
 
 from headgate.cli import app as cli
 from headgate.cli.app import describe_failure, run
-from headgate.errors import StreamLocked, StreamWriteError
+from headgate.errors import HeadgateError, StreamLocked, StreamWriteError
 from headgate.message import Message
 from headgate.streams.stream import Stream
 
@@ -53,6 +53,7 @@ PROBLEMS = [
     (ValueError(), "error: unexpected ValueError: it has no message"),
     (RecursionError("maximum recursion depth exceeded"), "unexpected RecursionError"),
     (MemoryError(), "unexpected MemoryError"),
+    (HeadgateError("nomod:x: h:two: [red] 12"), "error: nomod:x: h:two: [red] 12"),
     (OSError("cannot load library"), "unexpected OSError: cannot load library"),
     (StreamLocked("/s", {}), "error: "),
 ]  # fmt: skip

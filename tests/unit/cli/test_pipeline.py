@@ -43,7 +43,7 @@ def test_check_says_that_a_valid_pipeline_can_run(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["pipeline", "check", str(file)]) == 0
-    assert "can run (1 bindings, 0 places)" in capsys.readouterr().out
+    assert "can run (1 binding, 0 places)" in capsys.readouterr().out
 
 
 def test_all_problems_of_a_pipeline_file_are_reported_with_exit_code_2(

@@ -39,6 +39,10 @@ class TestInvalidNodes:
         with pytest.raises(FilterTypeError):
             header("type") == value
 
+    def test_a_comparison_with_none_names_the_method_for_it(self):
+        with pytest.raises(FilterTypeError, match=r"is_null\(\)"):
+            header("type") == None  # noqa: E711
+
     def test_in_needs_at_least_one_value(self):
         with pytest.raises(FilterTypeError, match="at least one value"):
             header("type").is_in()

@@ -15,6 +15,7 @@ from headgate.queues import connect
         ("postgresql://h/d", {"synchronous": "OFF"}, "PostgreSQL has no option synchronous"),
         ("memory:", {"access": "write"}, "access is create, change, look, not 'write'"),
         ("mysql://h/d", {}, "cannot connect to"),
+        ("shop.db", {}, "cannot connect to 'shop.db'; use sqlite:///shop.db,"),
     ],
 )
 def test_an_option_of_another_database_is_refused(tmp_path, monkeypatch, url, options, problem):

@@ -136,6 +136,16 @@ def test_sealing_seals_every_partition(invoices: SuperStream) -> None:
     assert len(list(invoices.consume())) == 20
 
 
+def test_a_stream_opened_as_a_super_stream_and_the_reverse_say_what_is_there(
+    invoices: SuperStream, tmp_path: Path
+) -> None:
+    with pytest.raises(StreamNotFound, match="but a super stream: use SuperStream"):
+        Stream.open(invoices.path)
+    Stream.create(tmp_path / "plain").close()
+    with pytest.raises(StreamNotFound, match="it is a stream: use Stream"):
+        SuperStream.open(tmp_path / "plain")
+
+
 def test_a_missing_or_existing_super_stream_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StreamNotFound, match="no super stream"):
         SuperStream.open(tmp_path)

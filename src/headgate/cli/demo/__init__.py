@@ -23,7 +23,7 @@ from rich.text import Text
 
 from headgate.cli.arguments import AsJson
 from headgate.cli.demo.figures import Findings
-from headgate.cli.output import print_json, write_text
+from headgate.cli.output import print_json, terminal, write_text
 from headgate.errors import HeadgateError
 from headgate.insights import size_text
 
@@ -45,7 +45,7 @@ def demo(
 
     Example: headgate demo --messages 50000
     """
-    console = Console(highlight=False, stderr=as_json)
+    console = terminal(stderr=as_json)
     with _open_directory(directory) as place:
         findings = _run_story(console, place, messages, seed)
     from headgate.cli.demo.page import page
