@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from typing import Literal as OneOf
 from weakref import WeakKeyDictionary
@@ -16,6 +17,7 @@ from weakref import WeakKeyDictionary
 from headgate.insights.broker import ConsumerFacts, list_consumers
 from headgate.insights.node import active_alarms
 from headgate.insights.queues import QueueFacts, list_queues
+from headgate.quantities import counted
 
 if TYPE_CHECKING:
     from headgate.broker import Broker, BrokerQueue, VirtualHost
@@ -102,7 +104,7 @@ def _check_queue(vhost: VirtualHost, queue: BrokerQueue, ready: int) -> Iterator
             "queue",
             vhost.name,
             queue.name,
-            f"{unmatched:,} messages that no consumer's filter matches",
+            f"{counted(unmatched, 'message')} that no consumer's filter matches",
             "add a consumer without a filter, or set x-unmatched",
             urgent=True,
         )
@@ -113,7 +115,7 @@ def _check_queue(vhost: VirtualHost, queue: BrokerQueue, ready: int) -> Iterator
             "queue",
             vhost.name,
             queue.name,
-            f"{ready:,} messages and no consumer",
+            f"{counted(ready, 'message')} and no consumer",
             "start a consumer, or delete the queue if nothing reads it any more",
             urgent=ready >= LONG,
         )
@@ -249,5 +251,5 @@ def _missing_indexes(database: Database, queue: QueueFacts) -> Iterator[Attentio
                 "",
                 queue.name,
                 f"claims of {names[0]}{others} read everything that is ready: no index for {filter}",
-                f"headgate queue index add {queue.name} {advice.suggestions[0]}",
+                f"headgate queue index add {quote(queue.name)} {quote(advice.suggestions[0])}",
             )
