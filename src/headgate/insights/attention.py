@@ -71,17 +71,26 @@ def count_unmatched(vhost: VirtualHost) -> int:
 
 def count_dead_letters(vhost: VirtualHost) -> int:
     """The messages in the queues that dead letters are sent to."""
-    names: set[str] = set()
+    return sum(map(len, dead_letter_queues(vhost.queues.values())))
+
+
+def dead_letter_queues(queues: Iterable[BrokerQueue]) -> list[BrokerQueue]:
+    """The queues that the dead letters of some queues of one virtual host are sent to, each once."""
+    found: dict[str, BrokerQueue | None] = {}
     exchanges: set[str] = set()
-    for queue in vhost.queues.values():
-        exchange = queue.definition.dead_letter_exchange
+    vhost = None
+    for queue in queues:
+        vhost, exchange = queue.vhost, queue.definition.dead_letter_exchange
         if exchange == "":
-            names.add(queue.definition.dead_letter_key or queue.name)
+            name = queue.definition.dead_letter_key or queue.name
+            found[name] = vhost.queues.get(name)
         elif exchange is not None:
             exchanges.add(exchange)
-    if exchanges:
-        names |= {b.destination for b in vhost.topology.bindings() if b.source in exchanges}
-    return sum(len(vhost.queues[name]) for name in names if name in vhost.queues)
+    if vhost is not None and exchanges:
+        for binding in vhost.topology.bindings():
+            if binding.source in exchanges:
+                found[binding.destination] = vhost.queues.get(binding.destination)
+    return [queue for queue in found.values() if queue is not None]
 
 
 def _alarms(broker: Broker) -> Iterator[Attention]:

@@ -42,6 +42,11 @@ def newest_in_broker_queue(
     return MessagePage(tuple(found), None)
 
 
+def oldest_in_broker_queue(queue: BrokerQueue) -> int | None:
+    """When the oldest ready message was published, in microseconds since 1970; None: its publisher does not say."""
+    return next((one.message.seen_by_filters().timestamp for one in queue.browse(limit=1)), None)
+
+
 def message_in_broker_queue(queue: BrokerQueue, position: int) -> Sighting:
     """The ready message at a position."""
     from headgate.broker import find_entry

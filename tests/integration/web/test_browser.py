@@ -258,6 +258,29 @@ def test_a_plain_user_sees_queues_and_no_settings_until_it_logs_out(visitor):
     assert "/login" in visitor.url
 
 
+def test_a_user_is_added_granted_permissions_and_deleted(page):
+    page.goto("/users")
+
+    def send(button):
+        with page.expect_navigation():
+            page.get_by_role("button", name=button).click()
+
+    page.fill("[name=name]", "berta")
+    page.fill("[name=password]", "secret")
+    send("Save")
+    row = page.get_by_role("row", name="berta")
+    expect(row).to_contain_text("none")
+    for button in ("Grant", "Withdraw"):
+        form = page.locator("form", has=page.get_by_role("button", name=button))
+        form.locator("[name=user]").select_option("berta")
+        send(button)
+        expect(row).to_contain_text({"Grant": "/", "Withdraw": "none"}[button])
+    page.once("dialog", lambda dialog: dialog.accept())
+    with page.expect_navigation():
+        row.get_by_role("button", name="Delete").click()
+    expect(row).to_have_count(0)
+
+
 def test_everything_is_reached_by_the_keyboard(page):
     page.goto("/playground?of=stream:orders")
     page.keyboard.press("Tab")
@@ -291,6 +314,10 @@ def test_markup_in_names_headers_payloads_and_filters_stays_inert(page):
         "/exchanges?" + urlencode({"exchange": ATTACK, "key": ATTACK, "vhost": "/"}),
         "/stream?name=orders",
         "/message?of=stream:orders&at=200",
+        "/sql-queues",
+        "/sql-queue?" + urlencode({"name": ATTACK, "filter": f"region = '{ATTACK}'"}),
+        "/message?" + urlencode({"of": f"sql:{ATTACK}", "at": 3}),
+        "/playground?" + urlencode({"of": f"sql:{ATTACK}", "filter": "amount = 7"}),
         "/playground?" + urlencode({"of": "stream:orders", "filter": f"region = '{ATTACK}'"}),
         "/playground?" + urlencode({"of": f"queue:%2F/{ATTACK}", "filter": "amount = 7"}),
     ):
@@ -314,10 +341,6 @@ def test_the_theme_is_chosen_and_kept(page):
     page.goto("/queues")
     assert page.evaluate("document.documentElement.dataset.theme") == chosen == "dark"
 
-        "/sql-queues",
-        "/sql-queue?" + urlencode({"name": ATTACK, "filter": f"region = '{ATTACK}'"}),
-        "/message?" + urlencode({"of": f"sql:{ATTACK}", "at": 3}),
-        "/playground?" + urlencode({"of": f"sql:{ATTACK}", "filter": "amount = 7"}),
 
 PAGES = (
     "/",
@@ -337,6 +360,8 @@ PAGES = (
     "/stream?name=orders&filter=region+%3D+'EU'",
     "/message?of=stream:orders&at=1",
     "/sql-queues",
+    "/sql-queue?" + urlencode({"name": ATTACK}),
+    "/sql-queue?name=large",
     "/pipelines",
     "/playground?of=stream:orders&filter=amount+%3E+1000",
     "/playground?of=stream:orders&filter=amount+%3E+%3E",
@@ -360,8 +385,6 @@ def test_what_has_the_focus_is_seen(page):
     style = """() => { const s = getComputedStyle(document.activeElement);
         return [document.activeElement.tagName, s.outlineStyle, s.outlineWidth]; }"""
     for _ in range(40):
-    "/sql-queue?" + urlencode({"name": ATTACK}),
-    "/sql-queue?name=large",
         page.keyboard.press("Tab")
         name, outline, width = page.evaluate(style)
         if name == "BODY":

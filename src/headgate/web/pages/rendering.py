@@ -46,6 +46,7 @@ def make_environment() -> Environment:
         "query": query_text,
         "quoted": repr,
         "rate": rate_text,
+        "share": share_text,
         "shell": shlex.quote,
         "shorten": shorten,
         "size": size_text,
@@ -143,14 +144,18 @@ def path_part(text: str) -> str:
     return quote(text, safe="")
 
 
-def matched_share(consumer: ConsumerFacts) -> str:
-    """How many of the messages that a consumer's filter has seen it matched."""
+def matched_share(consumer: ConsumerFacts) -> float | None:
+    """The share of the messages that a consumer's filter has seen that it matched; None: it has seen none."""
     counts = consumer.filter_counts
     examined = counts.get("examined", 0)
     if consumer.filter is None or not examined:
-        return "–"
+        return None
     skipped = counts.get("skipped", examined - counts.get("delivered", 0))
-    return f"{max(examined - skipped, 0) / examined:.1%}"
+    return max(examined - skipped, 0) / examined
+
+
+def share_text(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
 
 
 def caret_text(problem: FilterProblem) -> str:
