@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
@@ -65,6 +66,8 @@ def pages() -> dict[str, str]:
         "stream-empty": path("/stream", name="audit"),
         "sql-queues": "/sql-queues",
         "sql-queue": path("/sql-queue", name="orders", filter="amount > 5000"),
+        "sql-dead-letters": path("/sql-queue", name="orders", state="dead"),
+        "sql-subscription": path("/sql-queue", name="eu-large"),
         "playground": path("/playground", of="stream:orders", filter=FILTER),
         "playground-problem": path("/playground", of="stream:orders", filter="region = = 'EU'"),
         "message": path("/message", of="stream:orders", at="35999"),
@@ -171,10 +174,12 @@ def fill_pipeline(root: Path) -> None:
 
 def fill_database(url: str, rng: random.Random) -> None:
     with connect(url) as database:
-        queue = database.queue("orders", filter_headers=["region"], max_attempts=2)
+        queue = database.queue("orders", filter_headers=["region"], max_attempts=1)
         database.subscription("eu-large", FILTER)
         for fields in orders(rng, 300, ["EU", "US"]):
             queue.publish(fields.pop("payload"), **fields)  # type: ignore[arg-type]
+        for delivery in queue.claim(3, filter="amount > 5000", lease=timedelta(minutes=1)):
+            delivery.nack(reason="the card was refused")
 
 
 @contextmanager

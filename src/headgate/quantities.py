@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `15m`, `64MiB`."""
+"""Durations, sizes and counts as people write them: `15m`, `64MiB`, `2,000 messages`."""
 
 from __future__ import annotations
 
@@ -44,3 +44,8 @@ def parse_size(text: str | None) -> int | None:
         raise HeadgateError(f"{text!r} is not a size; write it like 4096, 64MiB or 10GB")
     base = 1024 if found[3] else 1000
     return int(float(found[1]) * base ** _POWER[found[2].upper()])
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

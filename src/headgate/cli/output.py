@@ -80,11 +80,6 @@ def _as_records(table: Table) -> Table:
     return records
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """`1 message`, `2,000 messages`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def value_text(value: object) -> str:
     """An option for a person: several values with commas between them, times in seconds or days."""
     match value:

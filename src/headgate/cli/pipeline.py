@@ -17,11 +17,12 @@ from rich.text import Text
 
 from headgate import insights, pipelines
 from headgate.cli.arguments import AsJson, Conf, Master, parse_conf, parse_size
-from headgate.cli.output import counted, print_json, print_table, terminal, write_text
+from headgate.cli.output import print_json, print_table, terminal, write_text
 from headgate.cli.stop_signals import watch_stop_signals
 from headgate.cli.supervision import supervise
 from headgate.errors import HeadgateError
 from headgate.insights import size_text
+from headgate.quantities import counted
 
 if TYPE_CHECKING:
     from headgate.pipelines import Account, Batch, Pipeline, Trigger

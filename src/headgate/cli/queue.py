@@ -24,7 +24,6 @@ from headgate.cli.arguments import (
 )
 from headgate.cli.completion import complete_header
 from headgate.cli.output import (
-    counted,
     print_json,
     print_json_lines,
     print_table,
@@ -33,6 +32,7 @@ from headgate.cli.output import (
 )
 from headgate.cli.stop_signals import watch_stop_signals
 from headgate.errors import HeadgateError
+from headgate.quantities import counted
 
 app = typer.Typer(no_args_is_help=True)
 index_app = typer.Typer(no_args_is_help=True)

@@ -29,9 +29,10 @@ from headgate.cli.arguments import (
     parse_headers,
 )
 from headgate.cli.messages import Printer, from_json_lines
-from headgate.cli.output import counted, print_json, print_warnings
+from headgate.cli.output import print_json, print_warnings
 from headgate.cli.stop_signals import watch_stop_signals
 from headgate.errors import HeadgateError
+from headgate.quantities import counted
 
 app = typer.Typer()
 dead_app = typer.Typer(no_args_is_help=True)

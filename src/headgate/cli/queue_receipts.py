@@ -12,8 +12,8 @@ import typer
 
 from headgate import queues
 from headgate.cli.arguments import DatabaseUrl, QueueName, open_database, parse_duration
-from headgate.cli.output import counted
 from headgate.errors import HeadgateError, StaleLease
+from headgate.quantities import counted
 
 app = typer.Typer()
 

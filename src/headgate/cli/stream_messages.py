@@ -25,10 +25,11 @@ from headgate.cli.arguments import (
     parse_headers,
 )
 from headgate.cli.messages import Printer, from_json_lines
-from headgate.cli.output import counted, print_warnings, spinner, terminal
+from headgate.cli.output import print_warnings, spinner, terminal
 from headgate.errors import HeadgateError, StreamCorrupt
 from headgate.insights import size_text
 from headgate.message import Message
+from headgate.quantities import counted
 
 if TYPE_CHECKING:
     from headgate.streams.read import ScanStats

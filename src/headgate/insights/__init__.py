@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headgate.insights.attention import Attention as Attention
     from headgate.insights.attention import count_dead_letters as count_dead_letters
     from headgate.insights.attention import count_unmatched as count_unmatched
+    from headgate.insights.attention import dead_letter_queues as dead_letter_queues
     from headgate.insights.attention import find_attention as find_attention
     from headgate.insights.attention import find_sql_attention as find_sql_attention
     from headgate.insights.attention import sample_unacknowledged as sample_unacknowledged
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from headgate.insights.broker import vhost_facts as vhost_facts
     from headgate.insights.broker_messages import message_in_broker_queue as message_in_broker_queue
     from headgate.insights.broker_messages import newest_in_broker_queue as newest_in_broker_queue
+    from headgate.insights.broker_messages import oldest_in_broker_queue as oldest_in_broker_queue
     from headgate.insights.broker_messages import sight_entry as sight_entry
     from headgate.insights.fields import KnownFields as KnownFields
     from headgate.insights.fields import queue_fields as queue_fields
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from headgate.insights.messages import messages_from as messages_from
     from headgate.insights.messages import newest_in_queue as newest_in_queue
     from headgate.insights.messages import newest_in_stream as newest_in_stream
+    from headgate.insights.messages import published_since as published_since
     from headgate.insights.messages import sight_delivery as sight_delivery
     from headgate.insights.node import ListeningPort as ListeningPort
     from headgate.insights.node import NodeFacts as NodeFacts
@@ -114,12 +117,18 @@ else:
             "attention": [
                 "Attention",
                 "count_dead_letters",
+                "dead_letter_queues",
                 "count_unmatched",
                 "find_attention",
                 "find_sql_attention",
                 "sample_unacknowledged",
             ],
-            "broker_messages": ["message_in_broker_queue", "newest_in_broker_queue", "sight_entry"],
+            "broker_messages": [
+                "message_in_broker_queue",
+                "newest_in_broker_queue",
+                "oldest_in_broker_queue",
+                "sight_entry",
+            ],
             "broker": [
                 "BrokerFacts",
                 "BrokerQueueFacts",
@@ -159,6 +168,7 @@ else:
                 "messages_from",
                 "newest_in_queue",
                 "newest_in_stream",
+                "published_since",
                 "sight_delivery",
             ],
             "playground": [

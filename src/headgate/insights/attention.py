@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from typing import Literal as OneOf
 from weakref import WeakKeyDictionary
@@ -16,6 +17,7 @@ from weakref import WeakKeyDictionary
 from headgate.insights.broker import ConsumerFacts, list_consumers
 from headgate.insights.node import active_alarms
 from headgate.insights.queues import QueueFacts, list_queues
+from headgate.quantities import counted
 
 if TYPE_CHECKING:
     from headgate.broker import Broker, BrokerQueue, VirtualHost
@@ -69,17 +71,26 @@ def count_unmatched(vhost: VirtualHost) -> int:
 
 def count_dead_letters(vhost: VirtualHost) -> int:
     """The messages in the queues that dead letters are sent to."""
-    names: set[str] = set()
+    return sum(map(len, dead_letter_queues(vhost.queues.values())))
+
+
+def dead_letter_queues(queues: Iterable[BrokerQueue]) -> list[BrokerQueue]:
+    """The queues that the dead letters of some queues of one virtual host are sent to, each once."""
+    found: dict[str, BrokerQueue | None] = {}
     exchanges: set[str] = set()
-    for queue in vhost.queues.values():
-        exchange = queue.definition.dead_letter_exchange
+    vhost = None
+    for queue in queues:
+        vhost, exchange = queue.vhost, queue.definition.dead_letter_exchange
         if exchange == "":
-            names.add(queue.definition.dead_letter_key or queue.name)
+            name = queue.definition.dead_letter_key or queue.name
+            found[name] = vhost.queues.get(name)
         elif exchange is not None:
             exchanges.add(exchange)
-    if exchanges:
-        names |= {b.destination for b in vhost.topology.bindings() if b.source in exchanges}
-    return sum(len(vhost.queues[name]) for name in names if name in vhost.queues)
+    if vhost is not None and exchanges:
+        for binding in vhost.topology.bindings():
+            if binding.source in exchanges:
+                found[binding.destination] = vhost.queues.get(binding.destination)
+    return [queue for queue in found.values() if queue is not None]
 
 
 def _alarms(broker: Broker) -> Iterator[Attention]:
@@ -102,7 +113,7 @@ def _check_queue(vhost: VirtualHost, queue: BrokerQueue, ready: int) -> Iterator
             "queue",
             vhost.name,
             queue.name,
-            f"{unmatched:,} messages that no consumer's filter matches",
+            f"{counted(unmatched, 'message')} that no consumer's filter matches",
             "add a consumer without a filter, or set x-unmatched",
             urgent=True,
         )
@@ -113,7 +124,7 @@ def _check_queue(vhost: VirtualHost, queue: BrokerQueue, ready: int) -> Iterator
             "queue",
             vhost.name,
             queue.name,
-            f"{ready:,} messages and no consumer",
+            f"{counted(ready, 'message')} and no consumer",
             "start a consumer, or delete the queue if nothing reads it any more",
             urgent=ready >= LONG,
         )
@@ -249,5 +260,5 @@ def _missing_indexes(database: Database, queue: QueueFacts) -> Iterator[Attentio
                 "",
                 queue.name,
                 f"claims of {names[0]}{others} read everything that is ready: no index for {filter}",
-                f"headgate queue index add {queue.name} {advice.suggestions[0]}",
+                f"headgate queue index add {quote(queue.name)} {quote(advice.suggestions[0])}",
             )

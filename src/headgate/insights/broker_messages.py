@@ -9,7 +9,7 @@ from headgate.clock import now_us
 from headgate.filters import FilterLike, as_filter
 from headgate.filters.compile import compile_predicate
 from headgate.insights.messages import PAGE, MessagePage, Sighting
-from headgate.message import PROPERTY_NAMES, Message
+from headgate.message import Message
 
 if TYPE_CHECKING:
     from headgate.broker import BrokerQueue, QueueEntry
@@ -32,7 +32,7 @@ def newest_in_broker_queue(
     matches = None if filter is None else compile_predicate(as_filter(filter), now_us)
     found: list[Sighting] = []
     for number, entry in enumerate(latest_entries(queue, before), 1):
-        seen = sight_entry(queue, entry)
+        seen = sight_entry(entry)
         if matches is None or matches(seen.message):
             found.append(seen)
             if len(found) >= limit:
@@ -42,25 +42,29 @@ def newest_in_broker_queue(
     return MessagePage(tuple(found), None)
 
 
+def oldest_in_broker_queue(queue: BrokerQueue) -> int | None:
+    """When the oldest ready message was published, in microseconds since 1970; None: its publisher does not say."""
+    return next((one.message.seen_by_filters().timestamp for one in queue.browse(limit=1)), None)
+
+
 def message_in_broker_queue(queue: BrokerQueue, position: int) -> Sighting:
     """The ready message at a position."""
     from headgate.broker import find_entry
 
-    return sight_entry(queue, find_entry(queue, position))
+    return sight_entry(find_entry(queue, position))
 
 
-def sight_entry(queue: BrokerQueue, entry: QueueEntry) -> Sighting:
-    """What is shown of an entry."""
-    full = queue.vhost.broker.codec.to_stream(entry.message)
-    properties = {name: value for name, value in full.properties.items() if name in PROPERTY_NAMES}
+def sight_entry(entry: QueueEntry) -> Sighting:
+    """What is shown of an entry: the message as filters see it, with its body."""
+    seen, (_, body) = entry.message.seen_by_filters(), entry.message.parts()
     message = Message(
-        full.payload,
-        full.topic,
-        full.headers,
-        full.priority,
-        full.timestamp,
-        full.id,
-        properties=properties,
+        body,
+        seen.topic,
+        seen.headers,
+        seen.priority,
+        seen.timestamp,
+        seen.id,
+        properties=seen.properties,
     )
     died = entry.message.headers.get("x-first-death-queue")
     reason = entry.message.headers.get("x-first-death-reason")

@@ -6,9 +6,9 @@ Looking takes nothing and changes nothing. A search that finds little ends after
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.clock import now_us
 from headgate.columns import Record, decode_records
 from headgate.errors import HeadgateError
-from headgate.filters import TRUE, Filter, FilterLike, as_filter
+from headgate.filters import TRUE, And, Filter, FilterLike, as_filter, join_terms
 from headgate.filters.compile import compile_predicate
 from headgate.message import Message
 from headgate.streams import Stream
@@ -52,6 +52,16 @@ class MessagePage:
     messages: tuple[Sighting, ...]
     following: int | None  # the position to ask for next; None: there is no more
     complete: bool = True  # False: the search ended early, at `following`
+
+
+def published_since(since: datetime | None, filter: FilterLike | None = None) -> Filter:
+    """A filter for what another one matches, of the messages whose time is known and not before a moment."""
+    tree = TRUE if filter is None else as_filter(filter)
+    if since is None:
+        return tree
+    first_us = (since - _EPOCH) // timedelta(microseconds=1)
+    recent = as_filter(f"sys.timestamp >= {first_us}")
+    return recent if tree == TRUE else join_terms(And, (tree, recent))
 
 
 # ---- streams -----------------------------------------------------------------------------------------
@@ -198,7 +208,8 @@ def newest_in_queue(
 ) -> MessagePage:
     """The newest messages of a queue that match, the newest first; `before` an id, published `since` a moment."""
     until = time.monotonic() + budget_s
-    matches = _predicate(filter, since)
+    wanted = published_since(since, filter)
+    matches = None if wanted == TRUE else compile_predicate(wanted, now_us)
     at_once = limit if matches is None else _AT_ONCE
     found: list[Sighting] = []
     while True:
@@ -213,17 +224,6 @@ def newest_in_queue(
             return MessagePage(tuple(found), None)
         if time.monotonic() > until:
             return MessagePage(tuple(found), before, complete=False)
-
-
-def _predicate(
-    filter: FilterLike | None, since: datetime | None
-) -> Callable[[Message], bool] | None:
-    tree: Filter = TRUE if filter is None else as_filter(filter)
-    test = None if tree == TRUE else compile_predicate(tree, now_us)
-    if since is None:
-        return test
-    first_us = (since - _EPOCH).total_seconds() * 1e6
-    return lambda message: (message.timestamp or 0) >= first_us and (not test or test(message))
 
 
 def sight_delivery(row: DeliverySnapshot) -> Sighting:

@@ -49,6 +49,21 @@ def test_a_consumer_gets_what_its_filter_matches_and_the_rest_stays(channel, kin
     assert receive(channel, "orders", 20) == [b"%d" % n for n in range(30) if n % 3]
 
 
+def test_the_context_of_a_trace_passes_untouched_and_a_filter_reads_it(channel):
+    channel.queue_declare("traced")
+    context = {
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "tracestate": "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE",
+    }
+    publish(channel, "traced", b"other", traceparent=context["traceparent"].replace("4", "5"))
+    publish(channel, "traced", b"wanted", **context)
+    wanted = {"x-filter": "traceparent LIKE '00-4bf92f3577b34da6a3ce929d0e0e4736-%'"}
+    found = channel.consume("traced", auto_ack=True, inactivity_timeout=10, arguments=wanted)
+    _, properties, body = next(found)
+    assert (body, properties.headers) == (b"wanted", context)
+    channel.cancel()
+
+
 def test_messages_that_come_later_are_matched_as_they_come(channel, connection):
     channel.queue_declare("orders")
     got: list[bytes] = []

@@ -353,6 +353,21 @@ def test_a_queue_is_browsed_with_a_filter_and_nothing_is_taken(http, orders):
         assert http.get(f"{place}?{query}").status_code == 400
 
 
+def test_a_filter_finds_in_a_queue_what_it_finds_for_a_consumer(http, orders, amqp):
+    wanted = "sys.timestamp >= TIMESTAMP '2026-01-01T00:00:00Z' AND p.type = 'order' AND sys.priority = 3"
+    channel, got = amqp.channel(), []
+    sent = pika.BasicProperties(timestamp=1_800_000_000, type="order", priority=3, user_id="guest")
+    for properties in (sent, pika.BasicProperties(type="order", priority=3)):
+        channel.basic_publish("", "orders", b"x", properties)
+    look = {"x-filter": wanted, "x-browse": True}
+    channel.basic_consume("orders", lambda *a: got.append(a[2]), auto_ack=True, arguments=look)
+    while not got:
+        amqp.process_data_events(10)
+    page = http.get("/api/headgate/queues/%2F/orders/messages", params={"filter": wanted}).json()
+    assert [row["properties"] for row in page["items"]] == [{"type": "order", "user_id": "guest"}]
+    channel.close()
+
+
 def test_a_stream_queue_is_browsed_and_listed_with_its_directory(http):
     stream = "/api/queues/%2F/history"
     arguments = {"x-queue-type": "stream"}

@@ -5,11 +5,13 @@ import shutil
 import threading
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pika
 import pytest
 
 from headgate.broker import User, hash_quickly
+from headgate.queues import connect
 from headgate.streams import Stream
 from headgate.testing import Broker
 
@@ -52,7 +54,16 @@ def lively_broker(tmp_path_factory):
                 producer.publish(b'{"n": %d}' % i, topic="orders.new", headers=headers)
             headers = {"region": ATTACK, ATTACK: ATTACK}
             producer.publish(ATTACK.encode(), topic=ATTACK, headers=headers)
-    with Broker(data) as broker:
+    database = f"sqlite:///{data}/queue.db"
+    with connect(database) as opened:
+        queue = opened.queue(ATTACK, max_attempts=1)
+        opened.queue("parcels")
+        opened.subscription("large", "amount > 1000")
+        for payload in (b"first parcel", b"second parcel", ATTACK.encode()):
+            queue.publish(payload, topic=ATTACK, headers={ATTACK: ATTACK})
+        for delivery in queue.claim(2, lease=timedelta(minutes=1)):
+            delivery.nack()
+    with Broker(data, database=database) as broker:
         connection = pika.BlockingConnection(pika.URLParameters(broker.url))
         channel = connection.channel()
         channel.queue_declare("dead")
@@ -191,6 +202,48 @@ def test_the_filter_of_a_consumer_is_changed_in_place(page):
     expect(page.get_by_role("link", name="amount > 5")).to_be_visible()
 
 
+def test_a_dead_letter_of_a_queue_on_sql_is_requeued_from_the_list_of_queues(page):
+    page.goto("/sql-queues")
+    page.get_by_role("link", name=ATTACK).click()
+    dead = page.locator(".figure", has_text="dead letters").locator("b")
+    expect(dead).to_have_text("2")
+    with page.expect_navigation():
+        page.get_by_role("button", name="Requeue", exact=True).last.click()
+    expect(dead).to_have_text("1")
+    expect(page.get_by_role("row", name="first parcel")).to_contain_text("ready")
+    expect(page.get_by_role("row", name="second parcel")).to_contain_text("dead")
+
+
+def test_the_filter_of_a_subscription_is_changed_in_place(page):
+    page.goto("/sql-queue?name=large")
+    form = page.locator("form", has=page.get_by_role("button", name="Change"))
+    box = form.locator("textarea")
+    expect(box).to_have_value("amount > 1000")
+    box.fill("amount > 5")
+    with page.expect_navigation():  # the page is loaded again
+        box.press("Enter")
+    page.goto("/sql-queues")
+    expect(page.get_by_role("cell", name="amount > 5")).to_be_visible()
+
+
+def test_a_message_for_a_queue_on_sql_is_published_and_purged(page):
+    page.goto("/sql-queue?name=large")
+    expect(page.get_by_text("Publish a test message")).to_have_count(0)  # it gets what it matches
+    page.goto("/sql-queue?name=parcels")
+    ready = page.locator(".figure", has_text="ready").first.locator("b")
+    page.fill("[name=headers]", '{"amount": 4711')
+    page.get_by_role("button", name="Publish").click()
+    expect(page.get_by_text("Headers, as JSON: ")).to_be_visible()  # it is no JSON
+    page.fill("[name=headers]", '{"amount": 4711}')
+    page.fill("[name=payload]", "hello from the page")
+    page.get_by_role("button", name="Publish").click()
+    expect(page.get_by_role("cell", name="hello from the page")).to_be_visible()
+    expect(ready).to_have_text("1")
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Purge").click()
+    expect(ready).to_have_text("0")
+
+
 def test_a_plain_user_sees_queues_and_no_settings_until_it_logs_out(visitor):
     visitor.goto("/queues")
     assert "/login?next=" in visitor.url
@@ -203,6 +256,29 @@ def test_a_plain_user_sees_queues_and_no_settings_until_it_logs_out(visitor):
     visitor.wait_for_url("**/login")
     visitor.goto("/queues")
     assert "/login" in visitor.url
+
+
+def test_a_user_is_added_granted_permissions_and_deleted(page):
+    page.goto("/users")
+
+    def send(button):
+        with page.expect_navigation():
+            page.get_by_role("button", name=button).click()
+
+    page.fill("[name=name]", "berta")
+    page.fill("[name=password]", "secret")
+    send("Save")
+    row = page.get_by_role("row", name="berta")
+    expect(row).to_contain_text("none")
+    for button in ("Grant", "Withdraw"):
+        form = page.locator("form", has=page.get_by_role("button", name=button))
+        form.locator("[name=user]").select_option("berta")
+        send(button)
+        expect(row).to_contain_text({"Grant": "/", "Withdraw": "none"}[button])
+    page.once("dialog", lambda dialog: dialog.accept())
+    with page.expect_navigation():
+        row.get_by_role("button", name="Delete").click()
+    expect(row).to_have_count(0)
 
 
 def test_everything_is_reached_by_the_keyboard(page):
@@ -229,8 +305,6 @@ def test_everything_is_reached_by_the_keyboard(page):
 
 
 def test_markup_in_names_headers_payloads_and_filters_stays_inert(page):
-    from urllib.parse import urlencode
-
     queue = urlencode({"vhost": "/", "name": ATTACK})
     for path in (
         "/",
@@ -240,6 +314,10 @@ def test_markup_in_names_headers_payloads_and_filters_stays_inert(page):
         "/exchanges?" + urlencode({"exchange": ATTACK, "key": ATTACK, "vhost": "/"}),
         "/stream?name=orders",
         "/message?of=stream:orders&at=200",
+        "/sql-queues",
+        "/sql-queue?" + urlencode({"name": ATTACK, "filter": f"region = '{ATTACK}'"}),
+        "/message?" + urlencode({"of": f"sql:{ATTACK}", "at": 3}),
+        "/playground?" + urlencode({"of": f"sql:{ATTACK}", "filter": "amount = 7"}),
         "/playground?" + urlencode({"of": "stream:orders", "filter": f"region = '{ATTACK}'"}),
         "/playground?" + urlencode({"of": f"queue:%2F/{ATTACK}", "filter": "amount = 7"}),
     ):
@@ -282,6 +360,8 @@ PAGES = (
     "/stream?name=orders&filter=region+%3D+'EU'",
     "/message?of=stream:orders&at=1",
     "/sql-queues",
+    "/sql-queue?" + urlencode({"name": ATTACK}),
+    "/sql-queue?name=large",
     "/pipelines",
     "/playground?of=stream:orders&filter=amount+%3E+1000",
     "/playground?of=stream:orders&filter=amount+%3E+%3E",

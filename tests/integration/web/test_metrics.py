@@ -11,6 +11,8 @@ import pytest
 from headgate.queues import connect
 from headgate.streams import Stream
 from headgate.testing import Broker
+from headgate.web import Site
+from headgate.web.metrics import FAMILIES, encode_metrics, stream_metrics
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 GUEST = ("guest", "guest")
@@ -43,6 +45,10 @@ def read(broker, path="/metrics"):
     return answer.text
 
 
+def read_all(broker):
+    return read(broker) + read(broker, "/metrics/per-object")
+
+
 def value(text, series):
     [line] = [line for line in text.splitlines() if line.startswith(f"{series} ")]
     return float(line.rpartition(" ")[2])
@@ -58,16 +64,8 @@ def test_sums_have_rabbitmqs_names(metered):
 
 
 def test_objects_have_series_of_their_own(metered):
-    labels = '{queue="orders",vhost="/"}'
     text = read(metered, "/metrics/per-object")
-    found = [
-        line for line in text.splitlines() if line.startswith("rabbitmq_queue_messages_ready{")
-    ]
-    assert len(found) == 1
-    assert {'queue="orders"', 'vhost="/"'} <= set(
-        found[0].partition("{")[2].partition("}")[0].split(",")
-    )
-    assert labels
+    assert value(text, 'rabbitmq_queue_messages_ready{queue="orders",vhost="/"}') == 2
 
 
 def test_detailed_metrics_have_only_the_families_that_are_named(metered):
@@ -97,9 +95,19 @@ def test_scans_are_counted_by_verdict(metered, tmp_path):
     assert skipped() > before
 
 
+def test_every_metric_of_the_reference_is_exported(metered, tmp_path_factory):
+    data = tmp_path_factory.mktemp("streams")
+    stored = encode_metrics(stream_metrics(Site(data))).body.decode()
+    exported = set(NAME.findall(stored + read_all(metered)))
+    text = (DEPLOY.parent / "docs" / "reference" / "metrics.md").read_text()
+    named = {name for name in NAME.findall(text) if not name.endswith("_")}
+    assert len(named) > 40
+    assert named - exported - set(FAMILIES) == set()
+
+
 @pytest.mark.parametrize("file", ["grafana-dashboard.json", "alerts.yml"])
 def test_the_dashboard_and_the_alerts_ask_only_for_names_that_are_exported(metered, file):
-    exported = set(NAME.findall(read(metered) + read(metered, "/metrics/per-object")))
+    exported = set(NAME.findall(read_all(metered)))
     text = (DEPLOY / file).read_text()
     if file.endswith("json"):
         panels = json.loads(text)["panels"]
@@ -110,6 +118,23 @@ def test_the_dashboard_and_the_alerts_ask_only_for_names_that_are_exported(meter
     asked = set(NAME.findall(text))
     assert asked
     assert asked - exported == set()
+
+
+def test_the_dashboard_groups_only_by_labels_that_the_series_have(metered):
+    labels = {}
+    for name, given in re.findall(r"^(\w+)\{(.*)\} ", read_all(metered), re.MULTILINE):
+        labels.setdefault(name, set()).update(re.findall(r'(\w+)="', given))
+    panels = json.loads((DEPLOY / "grafana-dashboard.json").read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    grouped = [
+        (name, set(by.split(", ")))
+        for query in queries
+        for by, rest in re.findall(r"by \(([^)]*)\) (.*?)(?= by |$)", query)
+        for name in NAME.findall(rest)[:1]
+    ]
+    assert len(grouped) >= 6
+    for name, wanted in grouped:
+        assert wanted <= labels[name], name
 
 
 def test_the_dashboard_shows_wake_ups_and_claims_that_found_nothing():

@@ -3,6 +3,7 @@
 import html
 import re
 import shlex
+import time
 
 import httpx
 import pika
@@ -102,6 +103,40 @@ def test_messages_are_seen_without_being_taken(client):
     assert body.headers["content-disposition"].startswith("attachment")
 
 
+def test_messages_are_found_by_when_they_were_published_and_the_oldest_is_told(shop, client):
+    now = int(time.time())
+    stream = {"durable": True, "arguments": {"x-queue-type": "stream"}}
+    with pika.BlockingConnection(pika.URLParameters(shop.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("dated")
+        channel.queue_declare("history", **stream)
+        for age, body in ((7_200, b"old"), (60, b"young"), (None, b"unknown")):
+            properties = pika.BasicProperties(timestamp=None if age is None else now - age)
+            channel.basic_publish("", "dated", body, properties)
+        channel.confirm_delivery()
+        channel.basic_publish("", "history", b"arrived now")
+
+    def shown(name, since):
+        page = client.get("/queue", params={"vhost": "/", "name": name, "since": since}).text
+        return [body for body in ("old", "young", "unknown", "arrived now") if f">{body}<" in page]
+
+    assert shown("dated", "") == ["old", "young", "unknown"]
+    assert shown("dated", "10m") == ["young"]
+    assert shown("history", "10m") == ["arrived now"]
+    assert shown("history", "2100-01-01T00:00:00Z") == []
+    page = client.get("/queue", params={"vhost": "/", "name": "dated"}).text
+    assert "<b>2 h</b><span>oldest ready" in page
+    for wrong in ("soon", "42", "99999999d"):
+        query = {"vhost": "/", "name": "dated", "since": wrong}
+        assert client.get("/queue", params=query).status_code == 400
+
+
+def test_a_queue_leads_to_its_dead_letters_and_the_overview_to_what_nobody_reads(client):
+    page = client.get("/queue", params={"vhost": "/", "name": "orders"}).text
+    assert 'href="/queue?vhost=%2F&amp;name=dead">Dead letters: 0</a>' in page
+    assert "1 message and no consumer" in client.get("/").text
+
+
 def test_the_playground_tries_a_filter_on_a_queue(client):
     page = client.get("/playground", params={"of": "queue:%2F/orders", "filter": "amount > 1000"})
     assert "1 of 2 recent messages match" in page.text
@@ -126,7 +161,18 @@ def test_a_user_without_tags_sees_nothing_and_a_plain_one_no_settings(shop):
         assert plain.get("/queues").status_code == 200
         assert plain.get("/users").status_code == 403
         page = plain.get("/queue", params={"vhost": "/", "name": "orders"})
-        assert "/message?" not in page.text  # it may not read this queue
+        assert "/message?" not in page.text
+        assert "You may not read this queue" in page.text
+        assert "data-api" not in page.text  # nothing that it may change
+        page = plain.get("/queue", params={"vhost": "/", "name": "dead"})
+        assert re.findall('data-api="([^"]*)"', page.text) == [
+            "DELETE /api/queues/%2F/dead/contents"
+        ]
+        policy = {"pattern": "x", "definition": {"max-length": 1}}
+        place = f"{shop.http_url}/api/policies/%2F/short"
+        httpx.put(place, json=policy, auth=("guest", "guest"))
+        assert "short" in plain.get("/policies").text
+        assert "data-api" not in plain.get("/policies").text
         assert plain.get("/message", params={"of": "queue:%2F/orders", "at": 1}).status_code == 403
     with httpx.Client(base_url=shop.http_url, auth=("none", "secret")) as none:
         assert none.get("/queues").status_code == 303
@@ -191,7 +237,10 @@ def test_a_consumer_is_shown_with_the_messages_that_wait_for_it(shop, client):
             r'<td class="name">slow</td>.*?<td class="wide with-form"', page, re.DOTALL
         )
         assert re.findall(r'<td class="number">([^<]*)</td>', row)[-1] == "2"
-        assert "<td>2</td>" in re.sub(r"<td[^>]*>", "<td>", client.get("/consumers").text)
+        consumers = client.get("/consumers").text
+        assert "<td>2</td>" in re.sub(r"<td[^>]*>", "<td>", consumers)
+        for sorted_by in (page, consumers):
+            assert 'data-key="0.75">75.0%' in sorted_by
 
 
 def test_what_is_copied_for_a_queue_of_the_broker_runs(client, capsys):

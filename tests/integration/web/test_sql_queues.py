@@ -18,7 +18,7 @@ def database(tmp_path):
         orders = opened.queue("new orders", max_attempts=1)
         orders.publish_many([b"1", b"2", b"3"])
         for delivery in orders.claim(2, lease=timedelta(minutes=1)):
-            delivery.nack()
+            delivery.nack(reason="no stock")
     return url
 
 
@@ -106,7 +106,9 @@ def test_only_administrators_see_what_changes_a_queue(database):
         user = {"password": "p", "tags": "monitoring"}
         httpx.put(f"{broker.http_url}/api/users/eve", auth=GUEST, json=user)
         page = f"{broker.http_url}/sql-queue?name=new%20orders"
-        assert "Requeue dead letters" in httpx.get(page, auth=GUEST).text
+        shown = httpx.get(page, auth=GUEST).text
+        assert "Requeue dead letters" in shown
+        assert shown.count("no stock") == 2
         assert "Requeue" not in httpx.get(page, auth=("eve", "p")).text
         dead = f"{broker.http_url}/api/headgate/sql-queues/new%20orders/dead"
         assert httpx.delete(dead, auth=("eve", "p")).status_code == 401

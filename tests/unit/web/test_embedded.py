@@ -84,6 +84,7 @@ def test_queues_on_sql_are_browsed(get):
     assert "at=1" in get("/sql-queue", name="work", filter="n = 7").text
     assert "No message here" in get("/sql-queue", name="work", filter="n = 8").text
     assert "No message here" in get("/sql-queue", name="work", state="dead").text
+    assert "data-api" not in get("/sql-queue", name="work").text  # nothing to change
 
 
 def test_a_filter_that_no_index_answers_is_told_with_the_header_to_declare(get):

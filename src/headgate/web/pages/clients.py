@@ -21,7 +21,14 @@ from headgate.insights import (
 )
 from headgate.web.pages.listing import Cell, ListColumn, ListRow, RowAction, number_cell
 from headgate.web.pages.queues import queue_path
-from headgate.web.pages.rendering import matched_share, path_part, query_text, rate_text, span_text
+from headgate.web.pages.rendering import (
+    matched_share,
+    path_part,
+    query_text,
+    rate_text,
+    share_text,
+    span_text,
+)
 from headgate.web.pages.site import queue_place
 from headgate.web.pages.visit import PageTable, Visit
 
@@ -75,7 +82,7 @@ async def show_consumers(visit: Visit) -> Response:
 
 
 def _consumer_row(consumer: ConsumerFacts) -> ListRow:
-    backlog = matching_backlog(consumer)
+    backlog, share = matching_backlog(consumer), matched_share(consumer)
     vhost = consumer.connection.vhost
     place = queue_place(vhost, consumer.queue).of
     tried = "/playground" + query_text({"of": place, "filter": consumer.filter})
@@ -84,7 +91,7 @@ def _consumer_row(consumer: ConsumerFacts) -> ListRow:
             Cell(consumer.tag),
             Cell(consumer.queue, queue_path(vhost, consumer.queue)),
             Cell(consumer.filter or "–", tried if consumer.filter else None, mono=True),
-            Cell(matched_share(consumer)),
+            Cell(share_text(share)) if share is None else number_cell(share, share_text(share)),
             Cell("–") if backlog is None else number_cell(backlog),
             number_cell(consumer.unacknowledged),
             number_cell(consumer.prefetch, f"{consumer.prefetch}" if consumer.prefetch else "∞"),
@@ -102,12 +109,12 @@ async def show_connections(visit: Visit) -> Response:
         "Connections",
         CONNECTION_COLUMNS,
         list_connections(visit.site.running),
-        lambda facts: _connection_row(facts, now_ms),
+        lambda facts: _connection_row(visit, facts, now_ms),
         "No client is connected. Connect with any client of RabbitMQ.",
     )
 
 
-def _connection_row(facts: ConnectionFacts, now_ms: float) -> ListRow:
+def _connection_row(visit: Visit, facts: ConnectionFacts, now_ms: float) -> ListRow:
     opened, counts = facts.connection, facts.flow.counts
     named = opened.properties.get("connection_name") or opened.properties.get("product") or "–"
     age_s = max(now_ms - opened.connected_at, 0) / 1000
@@ -126,7 +133,7 @@ def _connection_row(facts: ConnectionFacts, now_ms: float) -> ListRow:
             number_cell(counts["send_oct"], size_text(counts["send_oct"])),
             Cell(str(named)),
         ),
-        (close,),
+        (close,) if visit.may_steer(opened.user) else (),
     )
 
 
@@ -139,7 +146,7 @@ async def show_channels(visit: Visit) -> Response:
         CHANNEL_COLUMNS,
         list_channels(visit.site.running),
         _channel_row,
-        "No channel is open.",
+        "No channel is open. Clients open them in their connections.",
     )
 
 

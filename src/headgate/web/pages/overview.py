@@ -33,6 +33,7 @@ async def show_overview(visit: Visit) -> Response:
         node=node,
         facts=node_facts(broker, node),
         totals=broker_facts(broker, vhosts),
+        delayed=broker.delays.count,
         attention=await _find_attention(visit),
         snapshot=live_feeds(visit.site).find(visit).read(),
     )

@@ -10,14 +10,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from headgate.broker import BrokerQueue
+from headgate.clock import now_us
+from headgate.filters import FilterLike
 from headgate.insights import (
     MessagePage,
     bindings_of_queue,
+    dead_letter_queues,
     find_problem,
     list_consumers,
     matching_backlog,
     newest_in_broker_queue,
     newest_in_stream,
+    oldest_in_broker_queue,
+    published_since,
     queue_facts_of,
     queues_by_name,
     refresh,
@@ -26,7 +31,7 @@ from headgate.routing import Binding, describe_condition
 from headgate.web.pages.listing import Cell, ListColumn, ListRow, number_cell
 from headgate.web.pages.rendering import query_text, rate_text
 from headgate.web.pages.site import Link, Site, queue_place
-from headgate.web.pages.visit import PageTable, Visit
+from headgate.web.pages.visit import PageTable, Visit, parse_moment
 
 pages: Final = PageTable()
 
@@ -104,11 +109,15 @@ def queue_path(vhost: str, name: str) -> str:
 async def show_queue(visit: Visit) -> Response:
     refresh(visit.site.running)
     queue = visit.find_queue(visit.ask("vhost", "/"), visit.ask("name"))
-    text = visit.ask("filter")
+    text, since, may_read = visit.ask("filter"), visit.ask("since"), visit.may_read(queue)
     problem = find_problem(text)
     page = None
-    if problem is None and visit.may_read(queue):
-        page = await read_queue(queue, text or None, before=visit.ask_number("before"))
+    if problem is None and may_read:
+        wanted = published_since(parse_moment(since), text or None)
+        page = await read_queue(queue, wanted, before=visit.ask_number("before"))
+    oldest_us = oldest_in_broker_queue(queue)
+    may_change = may_read and visit.may("write", queue.vhost.name, queue.name)
+    may_publish = visit.may("write", queue.vhost.name, "")
     following = page.following if page else None
     consumers = [
         consumer
@@ -120,12 +129,22 @@ async def show_queue(visit: Visit) -> Response:
         q=queue_facts_of(queue),
         of=queue_place(queue.vhost.name, queue.name).of,
         filter=text,
+        since=since,
         problem=problem,
         page=page,
         following=None if following is None else visit.link(before=following),
         at_start=not visit.ask("before"),
         beginning=visit.link(before=None),
-        consumers=[(c, matching_backlog(c)) for c in consumers],
+        consumers=[
+            (c, matching_backlog(c), may_read and visit.may_steer(c.connection.user))
+            for c in consumers
+        ],
+        oldest_s=None if oldest_us is None else max(now_us() - oldest_us, 0) / 1e6,
+        dead_letter_queues=dead_letter_queues([queue]),
+        may_read=may_read,
+        may_change=may_change and queue.definition.type != "stream",
+        may_publish=may_publish,
+        may_delete=visit.may("configure", queue.vhost.name, queue.name),
         stream_name=_stream_name(visit.site, queue),
         binding_columns=BINDING_COLUMNS,
         bindings=binding_rows(bindings_of_queue(queue.vhost, queue.name)),
@@ -133,13 +152,13 @@ async def show_queue(visit: Visit) -> Response:
 
 
 async def read_queue(
-    queue: BrokerQueue, text: str | None, *, before: int | None = None, limit: int = 50
+    queue: BrokerQueue, filter: FilterLike | None, *, before: int | None = None, limit: int = 50
 ) -> MessagePage:
     """The newest messages of a queue; those of a stream are read in a thread."""
     directory: Path | None = getattr(queue, "directory", None)
     if directory is None:
-        return newest_in_broker_queue(queue, text, before=before, limit=limit)
-    return await run_in_threadpool(newest_in_stream, directory, text, before=before, limit=limit)
+        return newest_in_broker_queue(queue, filter, before=before, limit=limit)
+    return await run_in_threadpool(newest_in_stream, directory, filter, before=before, limit=limit)
 
 
 def _stream_name(site: Site, queue: BrokerQueue) -> str | None:

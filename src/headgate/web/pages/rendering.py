@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from headgate.insights import ConsumerFacts, FilterProblem, HeatCell, size_text, time_text
 from headgate.message import OPAQUE
+from headgate.quantities import counted
 
 _HERE: Final = Path(__file__).parent.parent
 STATIC: Final = _HERE / "static"
@@ -35,6 +37,7 @@ def make_environment() -> Environment:
         "caret": caret_text,
         "cell_text": cell_text,
         "count": count_text,
+        "counted": counted,
         "matched_share": matched_share,
         "moment": time_text,
         "moment_short": short_time_text,
@@ -43,6 +46,8 @@ def make_environment() -> Environment:
         "query": query_text,
         "quoted": repr,
         "rate": rate_text,
+        "share": share_text,
+        "shell": shlex.quote,
         "shorten": shorten,
         "size": size_text,
         "span": span_text,
@@ -139,14 +144,18 @@ def path_part(text: str) -> str:
     return quote(text, safe="")
 
 
-def matched_share(consumer: ConsumerFacts) -> str:
-    """How many of the messages that a consumer's filter has seen it matched."""
+def matched_share(consumer: ConsumerFacts) -> float | None:
+    """The share of the messages that a consumer's filter has seen that it matched; None: it has seen none."""
     counts = consumer.filter_counts
     examined = counts.get("examined", 0)
     if consumer.filter is None or not examined:
-        return "–"
+        return None
     skipped = counts.get("skipped", examined - counts.get("delivered", 0))
-    return f"{max(examined - skipped, 0) / examined:.1%}"
+    return max(examined - skipped, 0) / examined
+
+
+def share_text(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
 
 
 def caret_text(problem: FilterProblem) -> str:
@@ -170,6 +179,6 @@ def cell_text(cell: HeatCell) -> str:
     )
     what = ", ".join(f"{number:,} {name}" for number, name in counts if number)
     return (
-        f"{cell.tier}, offsets {cell.first_offset:,} to {cell.next_offset - 1:,}: {cell.chunks:,} chunks, {what}; "
-        f"{cell.matches:,} matches; {size_text(cell.bytes_read)} of {size_text(cell.bytes)} read"
+        f"{cell.tier}, offsets {cell.first_offset:,} to {cell.next_offset - 1:,}: {counted(cell.chunks, 'chunk')}, {what}; "
+        f"{counted(cell.matches, 'match', 'matches')}; {size_text(cell.bytes_read)} of {size_text(cell.bytes)} read"
     )

@@ -42,7 +42,7 @@ class ApiForm(NamedTuple):
 
 @pages.get("/policies")
 async def show_policies(visit: Visit) -> Response:
-    broker = visit.site.running
+    broker, may_set = visit.site.running, _has(visit, "policymaker")
     names = [vhost.name for vhost in visit.vhosts()]
     columns = ("policy", "virtual host", "pattern", "applies to", "priority", "says")
     rows = [
@@ -55,7 +55,7 @@ async def show_policies(visit: Visit) -> Response:
                 number_cell(policy.priority),
                 Cell(json.dumps(policy.definition, default=str), mono=True),
             ),
-            (_delete("policies", policy.vhost, policy.name),),
+            (_delete("policies", policy.vhost, policy.name),) if may_set else (),
         )
         for policy in broker.policies.list()
         if policy.vhost in names
@@ -73,7 +73,7 @@ async def show_policies(visit: Visit) -> Response:
             FormField("definition", "Says, as JSON", "area", hint='{"max-length": 100000}', json=True),
         ),
     )  # fmt: skip
-    forms = [form] if _has(visit, "policymaker") else []
+    forms = [form] if may_set else []
     empty = "No policy. One sets limits and dead letter exchanges for many queues at once."
     return _list(visit, "Policies", columns, rows, empty, forms)
 
@@ -115,6 +115,15 @@ async def show_users(visit: Visit) -> Response:
                 FormField("read", "Read", value=".*"),
             ),
         ),
+        ApiForm(
+            "Withdraw permissions",
+            "DELETE /api/permissions/{vhost}/{user}",
+            "Withdraw",
+            (
+                FormField("user", "User", "choice", options=sorted(access.users)),
+                FormField("vhost", "Virtual host", "choice", "/", options=vhosts),
+            ),
+        ),
     )
     columns = ("user", "tags", "may enter", "logs in with")
     return _list(visit, "Users", columns, rows, "No user.", forms)
@@ -140,7 +149,14 @@ async def show_vhosts(visit: Visit) -> Response:
     )
     forms = [form] if _has(visit, "administrator") else []
     columns = ("virtual host", "queues", "ready", "in flight")
-    return _list(visit, "Virtual hosts", columns, rows, "No virtual host.", forms)
+    return _list(
+        visit,
+        "Virtual hosts",
+        columns,
+        rows,
+        "No virtual host that you may enter. An administrator grants permissions on the page of users.",
+        forms,
+    )
 
 
 @pages.get("/definitions", needs="administrator")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from starlette.responses import Response
 
 from headgate.insights import find_problem, list_queues, newest_in_queue, queue_facts
 from headgate.queues import State
-from headgate.streams.read import parse_start
-from headgate.web.pages.visit import PageTable, Visit
+from headgate.web.pages.visit import PageTable, Visit, parse_moment
 from headgate.web.problems import HttpProblem
 
 pages: Final = PageTable()
@@ -42,6 +40,7 @@ def show_queue(visit: Visit) -> Response:
                 since=parse_moment(since),
             )
     following = page.following if page else None
+    may_change = visit.identity is not None and visit.identity.has("administrator")
     return visit.render(
         "sql_queue.html",
         name=name,
@@ -56,7 +55,8 @@ def show_queue(visit: Visit) -> Response:
         following=None if following is None else visit.link(before=following),
         at_start=not visit.ask("before"),
         beginning=visit.link(before=None),
-        may_change=visit.identity is not None and visit.identity.has("administrator"),
+        may_change=may_change,
+        may_publish=may_change and facts.kind == "queue",
     )
 
 
@@ -65,16 +65,3 @@ def _parse_state(text: str) -> State | None:
         return State[text.upper()] if text else None
     except KeyError:
         raise HttpProblem(400, f"{text!r} is no state; try ready, leased, delayed, dead") from None
-
-
-def parse_moment(text: str) -> datetime | None:
-    """A time, or an interval that ends now: `10m`."""
-    if not text:
-        return None
-    match parse_start(text):
-        case datetime() as moment:
-            return moment
-        case timedelta() as span:
-            return datetime.now(UTC) - span
-        case _:
-            raise HttpProblem(400, f"{text!r} is no time; try 10m, or 2026-11-15T10:00:00Z")

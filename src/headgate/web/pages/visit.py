@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -16,8 +18,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from headgate.broker import BrokerQueue, VirtualHost
+from headgate.broker import BrokerQueue, PermissionKind, VirtualHost
 from headgate.errors import HeadgateError, QueueNotFound, StreamNotFound
+from headgate.streams.read import parse_start
 from headgate.web.guard import identity_of
 from headgate.web.identity import Identity, Tag, identify_again
 from headgate.web.pages.rendering import make_environment, query_text
@@ -89,10 +92,18 @@ class Visit:
         if not self.may_see_stored():
             raise HttpProblem(403, "streams and queues on SQL need the tag monitoring")
 
+    def may(self, kind: PermissionKind, vhost: str, name: str) -> bool:
+        """Whether the user may configure, write or read the queue or exchange of this name."""
+        access, who = self.site.running.access, self.identity
+        return who is not None and access.may(who.login, vhost, kind, name)
+
     def may_read(self, queue: BrokerQueue) -> bool:
         """Whether the user may look into the messages of a queue."""
-        access, who = self.site.running.access, self.identity
-        return who is not None and access.may(who.login, queue.vhost.name, "read", queue.name)
+        return self.may("read", queue.vhost.name, queue.name)
+
+    def may_steer(self, user: str) -> bool:
+        """Whether the user may change or close what a client of another does."""
+        return self.identity is not None and self.identity.may_steer(user)
 
     def is_current(self) -> bool:
         """Whether who asked is still logged in and may see pages: an answer that goes on for long asks again."""
@@ -124,6 +135,19 @@ class Visit:
             "notices": (),
         }
         return _environment().get_template(template).render(frame | values)
+
+
+def parse_moment(text: str) -> datetime | None:
+    """A time, or an interval that ends now: `10m`."""
+    if not text:
+        return None
+    match parse_start(text):
+        case datetime() as moment:
+            return moment
+        case timedelta() as span:
+            with suppress(OverflowError):  # an interval longer than time itself
+                return datetime.now(UTC) - span
+    raise HttpProblem(400, f"{text!r} is no time; try 10m, or 2026-11-15T10:00:00Z")
 
 
 Answer = Callable[[Visit], Any]

@@ -129,7 +129,7 @@ class FilterBox {
     this.words = words.slice(0, 12); this.typed = typed; this.chosen = -1;
     this.list.replaceChildren(...this.words.map((word, i) => {
       const item = document.createElement("li"), small = document.createElement("small");
-      item.id = `choice-${i}`; item.setAttribute("role", "option"); item.setAttribute("aria-selected", "false");
+      item.id = `${this.caret.id}-${i}`; item.setAttribute("role", "option"); item.setAttribute("aria-selected", "false");
       small.textContent = kind; item.append(word, small);
       item.addEventListener("mousedown", (event) => { event.preventDefault(); this.take(i); });
       return item;
@@ -153,8 +153,8 @@ class FilterBox {
   }
   mark() {
     $$("li", this.list).forEach((item, i) => item.setAttribute("aria-selected", String(i === this.chosen)));
-    this.input.setAttribute("aria-activedescendant", `choice-${this.chosen}`);
-    $(`#choice-${this.chosen}`, this.list)?.scrollIntoView({ block: "nearest" });
+    const item = this.list.children[this.chosen];
+    this.input.setAttribute("aria-activedescendant", item.id); item.scrollIntoView({ block: "nearest" });
   }
 }
 
