@@ -10,7 +10,7 @@ from headgate.broker.passwords import hash_password
 from headgate.broker.policies import Policies
 from headgate.broker.refusals import NotImplementedHere, PreconditionFailed, Refusal
 from headgate.broker.users import User, make_user, parse_tags
-from headgate.broker.vhost import DEFAULT
+from headgate.broker.vhost import DEFAULT, GENERATED
 from headgate.broker.vhost_settings import VhostSettings
 from headgate.errors import HeadgateError
 from headgate.routing import declaration_arguments, decode_table
@@ -247,9 +247,11 @@ def _set_policy(policies: Policies, entry: _Entry) -> None:
 
 def _read_queue(broker: Broker, entry: _Entry) -> None:
     vhost = broker.find_vhost(entry["vhost"])
-    if entry["name"] not in vhost.queues:
-        vhost.declare_queue(
-            entry["name"],
+    name = entry["name"]
+    if name not in vhost.queues:
+        declare = vhost.create_queue if name.startswith(GENERATED) else vhost.declare_queue
+        declare(
+            name,
             durable=bool(entry.get("durable", True)),
             auto_delete=bool(entry.get("auto_delete", False)),
             arguments=decode_table(entry.get("arguments") or {}, "arguments"),

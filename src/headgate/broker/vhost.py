@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = ""
 RESERVED: Final = "amq."
+GENERATED: Final = "amq.gen-"  # names of queues that were declared without one
 ON_DEFAULT: Final = "operation not permitted on the default exchange"
 
 
@@ -173,6 +174,26 @@ class VirtualHost:
             return known
         if name.startswith(RESERVED):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        return self.create_queue(
+            name,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=arguments,
+            connection=connection,
+        )
+
+    def create_queue(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        exclusive: bool = False,
+        auto_delete: bool,
+        arguments: Mapping[str, Any],
+        connection: object | None = None,
+    ) -> BrokerQueue:
+        """Add a queue that is not there yet, also one with a name that only the broker gives."""
         self._check_limit(name)
         definition = self.define(
             name, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete
@@ -181,7 +202,7 @@ class VirtualHost:
             raise PreconditionFailed(
                 f"Cannot declare a server-named queue for type rabbit_{definition.type}_queue"
             )
-        name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
+        name = name or f"{GENERATED}{secrets.token_urlsafe(16)}"
         if definition.type == "stream":
             stream = self.add_stream_queue(name, definition, arguments)
             self._define_queue(stream)

@@ -61,6 +61,19 @@ def test_what_was_imported_takes_effect_and_survives_a_restart(make_broker) -> N
     assert sorted_parts(export_definitions(again)) == sorted_parts(durable)
 
 
+def test_queues_that_the_broker_named_are_imported_with_their_bindings(broker: Broker) -> None:
+    vhost = broker.vhosts["/"]
+    queue = vhost.declare_queue("", durable=True)
+    vhost.bind("amq.topic", queue.name, "a.#", {})
+    document = json.loads(json.dumps(export_definitions(broker)))
+    vhost.delete_queue(queue)
+    import_definitions(broker, document)
+    assert sorted_parts(export_definitions(broker)) == sorted_parts(document)
+    assert [found.name for found in vhost.find_route("amq.topic", "a.b").queues] == [queue.name]
+    with pytest.raises(PreconditionFailed, match=r"reserved prefix 'amq\.\*'"):
+        import_definitions(broker, {"queues": [{"name": "amq.mine"}]})
+
+
 def test_importing_twice_changes_nothing(broker: Broker) -> None:
     document = json.loads(EXPORTED.read_text())
     import_definitions(broker, document)
