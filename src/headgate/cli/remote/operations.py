@@ -132,7 +132,7 @@ def set_parameter(
 ) -> None:
     """Set a runtime parameter.
 
-    Example: headgate parameter set shovel move '{"src-uri": "amqp://old", "dest-uri": "amqp://"}'
+    Example: headgate parameter set shovel move '{"src-uri": "amqp://old", "src-queue": "q", "dest-uri": "amqp://", "dest-queue": "q"}'
     """
     body = {"value": parse_json(value, "the value")}
     BrokerApi(url).put("parameters", component, vhost, name, body=body)
