@@ -252,9 +252,9 @@ def _read_queue(broker: Broker, entry: _Entry) -> None:
         declare = vhost.create_queue if name.startswith(GENERATED) else vhost.declare_queue
         declare(
             name,
+            arguments=decode_table(entry.get("arguments") or {}, "arguments"),
             durable=bool(entry.get("durable", True)),
             auto_delete=bool(entry.get("auto_delete", False)),
-            arguments=decode_table(entry.get("arguments") or {}, "arguments"),
         )
 
 

@@ -174,27 +174,20 @@ class VirtualHost:
             return known
         if name.startswith(RESERVED):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-        return self.create_queue(
-            name,
-            durable=durable,
-            exclusive=exclusive,
-            auto_delete=auto_delete,
-            arguments=arguments,
-            connection=connection,
-        )
+        owner = connection if exclusive else None
+        return self.create_queue(name, arguments, durable, auto_delete, owner)
 
     def create_queue(
         self,
         name: str,
-        *,
-        durable: bool,
-        exclusive: bool = False,
-        auto_delete: bool,
         arguments: Mapping[str, Any],
-        connection: object | None = None,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None = None,
     ) -> BrokerQueue:
         """Add a queue that is not there yet, also one with a name that only the broker gives."""
-        self._check_limit(name)
+        self.broker.parameters.check_queue_limit(self.name, name, len(self.queues))
+        exclusive = owner is not None
         definition = self.define(
             name, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete
         )
@@ -207,10 +200,6 @@ class VirtualHost:
             stream = self.add_stream_queue(name, definition, arguments)
             self._define_queue(stream)
             return stream
-        first_lane = 0
-        if durable:
-            first_lane = self.broker.new_lanes(definition.lanes)
-        owner = connection if exclusive else None
         queue = self.add_queue(
             ClassicQueue(
                 self,
@@ -220,22 +209,14 @@ class VirtualHost:
                 auto_delete=auto_delete,
                 owner=owner,
                 arguments=arguments,
-                first_lane=first_lane,
+                first_lane=self.broker.new_lanes(definition.lanes) if durable else 0,
             )
         )
         if exclusive:
-            self._exclusive.setdefault(connection, {})[queue] = None
+            self._exclusive.setdefault(owner, {})[queue] = None
         elif durable:
             self._define_queue(queue)
         return queue
-
-    def _check_limit(self, name: str) -> None:
-        """Refuse one queue too many, in RabbitMQ's words."""
-        limit = self.broker.parameters.vhost_limits(self.name).get("max-queues", -1)
-        if 0 <= limit <= len(self.queues):
-            raise PreconditionFailed(
-                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({limit}) is reached"
-            )
 
     def release(self, connection: object) -> None:
         """Delete the queues that belong to a connection, which is gone."""
