@@ -87,7 +87,11 @@ class DynamicShovels:
         self._parameters.checks[COMPONENT] = self._check
         self._parameters.watchers[COMPONENT] = self._changed
         for parameter in self._parameters.list(component=COMPONENT):
-            self._changed(parameter)
+            try:
+                self._changed(parameter)
+            except HeadgateError as problem:  # the broker listens elsewhere now, for instance
+                facts = {"shovel": parameter.name, "vhost": parameter.vhost, "why": str(problem)}
+                log.error("a shovel cannot run", extra=facts)
 
     async def close(self) -> None:
         """Stop all; messages under way stay at their sources."""

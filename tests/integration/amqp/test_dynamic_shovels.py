@@ -118,6 +118,28 @@ def test_an_address_without_a_host_is_that_of_the_broker_itself() -> None:
     asyncio.run(go())
 
 
+def test_a_broker_starts_also_where_one_of_its_shovels_cannot_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def go() -> None:
+        async with serving() as (other, _):
+            port = other.amqp_port
+            value = {"src-uri": f"amqp://127.0.0.1:{port}", "src-queue": "q", "dest-uri": "amqp://", "dest-queue": "q"}  # fmt: skip
+            async with serving(tmp_path) as (server, _):
+                server.broker.parameters.set("/", "shovel", "s", value)
+        again = Server(ServerOptions(data=tmp_path, amqp_port=port, http_port=None))
+        await again.start()  # both ends are one queue now
+        try:
+            assert again.shovels.states() == []
+            assert len(again.broker.parameters.list(component="shovel")) == 1
+            [record] = [r for r in caplog.records if r.message == "a shovel cannot run"]
+            assert "would never end" in record.why  # type: ignore[attr-defined]
+        finally:
+            await again.stop()
+
+    asyncio.run(go())
+
+
 def test_an_export_of_rabbitmq_is_imported_by_a_broker_that_runs_shovels() -> None:
     async def go() -> None:
         async with serving() as (server, _):
