@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from figures import TIMES, Recorder, at_most
 
@@ -14,6 +14,9 @@ from headgate.message import Message
 from headgate.queues.database import Database, connect
 from headgate.queues.engine import Publication, Transaction, TransactionMode
 from headgate.tally import QUEUES
+
+if TYPE_CHECKING:
+    from queue_peers import Peer
 
 REGIONS = ("EU", "US")
 
@@ -76,6 +79,30 @@ def busy_group(bench: Recorder, engine: str, db: Database, sizes: tuple[int, int
     small, *_, large = sizes
     name = f"{engine}, a claim behind a busy group of {large:,} / of {small:,}"
     bench.add(name, spent[large] / spent[small], TIMES, at_most(2))
+
+
+def behind_snapshot(
+    bench: Recorder, url: str, peers: Mapping[str, Peer], sizes: tuple[int, int, int]
+) -> None:
+    """Take and finish on PostgreSQL while another transaction keeps all that was deleted from being cleaned up."""
+    import psycopg
+
+    bench.part("postgres: 100 taken and finished at a time, behind an open snapshot")
+    with psycopg.connect(url) as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT 1")
+        done = 0
+        for size in sizes:
+            spent: dict[str, list[float]] = {name: [] for name in peers}
+            for _ in range(done, size, 100):
+                for name, peer in peers.items():
+                    peer.put(100)
+                    spent[name].append(_ms(lambda peer=peer: peer.take(100)))
+            done = size
+            last = {name: statistics.median(times[-20:]) for name, times in spent.items()}
+            ours = bench.add(f"postgres, 100 behind a snapshot and {size:,} others", last.pop("headgate"), "ms")  # fmt: skip
+            for name, theirs in last.items():
+                bench.versus(ours, name, theirs)
 
 
 class Publishing:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import queue_peers as peers
 from figures import RATE, TIMES, Recorder, at_least, at_most
 from queue_filters import filters_by_size
-from queue_growth import growth
+from queue_growth import behind_snapshot, growth
 from queue_workers import workers
 from reports import options, recorded
 
@@ -405,6 +405,10 @@ def run(
         cliffs(bench, engine, url, size.rows)
     if "growth" in parts:
         growth(bench, engine, _apart(url, "growth"), size.stored, size.subscriptions)
+        if engine == "postgres":
+            with all_of(engine, place, url) as opened:
+                chosen = {name: opened[name] for name in ("headgate", "pgmq") if name in opened}
+                behind_snapshot(bench, url, chosen, size.stored)
     if "filters" in parts:
         filters_by_size(bench, engine, _apart(url, "filters"), size.ready, fill, give_back)
         if engine == "postgres":  # whose planner differs

@@ -33,6 +33,7 @@ print("to standard error", file=sys.stderr)
     "prints": "import os; print('at once'); os._exit(0)",
     "ends": "import sys; sys.exit(int(sys.argv[1]))",
     "fails": "raise RuntimeError('no such luck')",
+    "answers": "import socket; one, other = socket.socketpair(); other.close(); one.sendall(b'x')",
     "sleeps": "import os, signal; print(os.getpid(), flush=True); signal.pause()",
 }
 
@@ -119,6 +120,14 @@ def test_the_launcher_ends_with_the_exit_code_of_the_module(
     code, _, error = run(server, modules, "-m", "fails")
     assert code == 1
     assert "RuntimeError: no such luck" in error
+
+
+def test_a_module_whose_answer_is_wanted_no_more_fails_without_a_traceback(
+    server: ForkServer, modules: Path
+) -> None:
+    assert run(server, modules, "-m", "answers") == (1, "", "")
+    code, _, error = run(server, modules, "-m", "fails")
+    assert (code, error.splitlines()[-1]) == (1, "RuntimeError: no such luck")
 
 
 def test_a_signal_to_the_launcher_reaches_the_module(server: ForkServer, modules: Path) -> None:

@@ -63,6 +63,7 @@ class BrokerConsumer(ABC):
             None  # what it asked for; the queue may have a filter for those that do not
         )
         self.filter: ConsumerFilter | None = None
+        self.unacked = 0  # entries that were sent and not settled
 
     @abstractmethod
     def room(self) -> int:
@@ -75,3 +76,17 @@ class BrokerConsumer(ABC):
     @abstractmethod
     def notify_cancel(self) -> None:
         """Tell it that the queue was deleted."""
+
+
+def active_consumers(queue: BrokerQueue) -> list[BrokerConsumer]:
+    """The consumer that is active where only one may be: the first, as long as it stays.
+
+    In a quorum queue it yields to a higher priority, once it has acknowledged everything; until then none is active.
+    """
+    consumers = queue.consumers
+    first, *others = consumers
+    if queue.definition.type == "quorum" and any(one.priority > first.priority for one in others):
+        if first.unacked:
+            return []
+        consumers.sort(key=lambda one: -one.priority)
+    return consumers[:1]

@@ -149,7 +149,7 @@ def _make_trial(broker: Broker, entries: list[DefinitionEntry]) -> Broker:
         trial.access.put_user(user)
     trial.parameters.checks.update(checks)
     for vhost, name in queues:
-        trial.vhosts[vhost].declare_queue(name, arguments={"x-queue-type": "classic"})
+        trial.vhosts[vhost].create_queue(name, {"x-queue-type": "classic"}, False, False)
     for vhost, exchange in exchanges:
         if trial.vhosts[vhost].topology.exchange(exchange.name) is None:
             arguments = dict(declaration_arguments(exchange).get("arguments", {}))

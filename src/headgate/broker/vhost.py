@@ -13,6 +13,8 @@ from headgate.broker.declarations import (
     binding_problem,
     check_alternate,
     check_exchange_type,
+    check_not_default,
+    check_queue_of,
     check_same_exchange,
     check_same_queue,
 )
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 DEFAULT: Final = ""
 RESERVED: Final = "amq."
 GENERATED: Final = "amq.gen-"  # names of queues that were declared without one
-ON_DEFAULT: Final = "operation not permitted on the default exchange"
 
 
 class ReplyTaker(Protocol):
@@ -62,9 +63,7 @@ class VirtualHost:
         self.topology = Topology()
         self.topology.on_removal = self._removed
         self.queues: dict[str, BrokerQueue] = {}
-        self.replies: dict[
-            str, ReplyTaker
-        ] = {}  # consumers of direct replies, by the address of each
+        self.replies: dict[str, ReplyTaker] = {}  # consumers of direct replies, by address
         self._exclusive: dict[
             object, dict[BrokerQueue, None]
         ] = {}  # by the connection that owns them
@@ -82,6 +81,11 @@ class VirtualHost:
             raise NotFound("exchange", name, self.name)
         return exchange
 
+    def find_declared_exchange(self, name: str) -> Exchange:
+        """The exchange of this name; the default one is not for declarations, also passive ones."""
+        check_not_default(name)
+        return self.find_exchange(name)
+
     def declare_exchange(
         self,
         name: str,
@@ -94,10 +98,8 @@ class VirtualHost:
     ) -> None:
         """Declare an exchange; one that exists must be equivalent."""
         arguments = dict(arguments or {})
-        if name == DEFAULT:
-            raise AccessRefused(ON_DEFAULT)
         check_exchange_type(type)
-        check_alternate(name, self.name, arguments)
+        check_not_default(name)
         known = self.topology.exchange(name)
         if known is not None:
             given = {
@@ -111,6 +113,7 @@ class VirtualHost:
             return
         if name.startswith(RESERVED):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        check_alternate(name, self.name, arguments)
         try:
             exchange = self.topology.declare_exchange(
                 name,
@@ -129,8 +132,7 @@ class VirtualHost:
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Delete an exchange, if it is there."""
-        if name == DEFAULT:
-            raise AccessRefused(ON_DEFAULT)
+        check_not_default(name)
         if name.startswith(RESERVED):
             raise AccessRefused(
                 f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed"
@@ -166,14 +168,15 @@ class VirtualHost:
         arguments = dict(arguments or {})
         if self.settings.default_queue_type and durable and not exclusive and not auto_delete:
             arguments.setdefault("x-queue-type", self.settings.default_queue_type)
-        known = self.queues.get(name) if name else None
+        durable = durable and not exclusive  # it goes with its connection
+        if name.startswith(RESERVED):  # also one that is there
+            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        known = self.queues.get(name)
         if known is not None:
             self.find_queue(known.name, connection)
             check_same_queue(known, durable, exclusive, auto_delete, arguments)
             known.note_use()
             return known
-        if name.startswith(RESERVED):
-            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         owner = connection if exclusive else None
         return self.create_queue(name, arguments, durable, auto_delete, owner)
 
@@ -187,10 +190,8 @@ class VirtualHost:
     ) -> BrokerQueue:
         """Add a queue that is not there yet, also one with a name that only the broker gives."""
         self.broker.parameters.check_queue_limit(self.name, name, len(self.queues))
-        exclusive = owner is not None
-        definition = self.define(
-            name, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete
-        )
+        flags = {"exclusive": owner is not None, "auto_delete": auto_delete}
+        definition = self.define(name, arguments, durable=durable, **flags)
         if not name and definition.type != "classic":
             raise PreconditionFailed(
                 f"Cannot declare a server-named queue for type rabbit_{definition.type}_queue"
@@ -212,9 +213,9 @@ class VirtualHost:
                 first_lane=self.broker.new_lanes(definition.lanes) if durable else 0,
             )
         )
-        if exclusive:
+        if owner is not None:
             self._exclusive.setdefault(owner, {})[queue] = None
-        elif durable:
+        if durable:
             self._define_queue(queue)
         return queue
 
@@ -291,8 +292,7 @@ class VirtualHost:
         *,
         to_exchange: bool = False,
     ) -> None:
-        if source == DEFAULT or (to_exchange and destination == DEFAULT):
-            raise AccessRefused(ON_DEFAULT)
+        check_not_default(source, *([destination] if to_exchange else ()))
         if self.topology.exchange(source) is None:
             return
         target = {"exchange" if to_exchange else "queue": destination}
@@ -433,13 +433,14 @@ class VirtualHost:
         return "\x00".join((self.name, *names))
 
     def _check_ends(self, source: str, destination: str, to_exchange: bool) -> None:
-        if source == DEFAULT or (to_exchange and destination == DEFAULT):
-            raise AccessRefused(ON_DEFAULT)
-        self.find_exchange(source)
+        check_not_default(source, *([destination] if to_exchange else ()))
+        exchange = self.find_exchange(source)
         if to_exchange:
             self.find_exchange(destination)
         elif destination not in self.queues:
             raise NotFound("queue", destination, self.name)
+        else:
+            check_queue_of(exchange, self.queues[destination])
 
     # ---- what survives a restart
 
@@ -448,8 +449,7 @@ class VirtualHost:
             return False
         if binding.kind == "exchange":
             return self.find_exchange(binding.destination).durable
-        queue = self.queues[binding.destination]
-        return queue.durable and queue.owner is None
+        return self.queues[binding.destination].durable
 
     def _define_exchange(self, exchange: Exchange, arguments: Mapping[str, Any]) -> None:
         self._define(

@@ -246,6 +246,8 @@ def run(request: Request, files: list[int]) -> NoReturn:
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BrokenPipeError:
+        pass  # The JVM closed the socket, as it does when a query is stopped: it wants no answer.
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

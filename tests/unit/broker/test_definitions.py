@@ -94,8 +94,9 @@ def test_queues_that_the_broker_named_are_imported_with_their_bindings(broker: B
     vhost.bind("amq.topic", queue.name, "a.#", {})
     document = json.loads(json.dumps(export_definitions(broker)))
     vhost.delete_queue(queue)
-    import_definitions(broker, document)
-    assert sorted_parts(export_definitions(broker)) == sorted_parts(document)
+    for _ in range(2):
+        import_definitions(broker, document)
+        assert sorted_parts(export_definitions(broker)) == sorted_parts(document)
     assert [found.name for found in vhost.find_route("amq.topic", "a.b").queues] == [queue.name]
     with pytest.raises(PreconditionFailed, match=r"reserved prefix 'amq\.\*'"):
         import_definitions(broker, {"queues": [{"name": "amq.mine"}]})
