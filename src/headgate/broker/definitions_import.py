@@ -10,7 +10,7 @@ from headgate.broker.passwords import hash_password
 from headgate.broker.policies import Policies
 from headgate.broker.refusals import NotImplementedHere, PreconditionFailed, Refusal
 from headgate.broker.users import User, make_user, parse_tags
-from headgate.broker.vhost import DEFAULT
+from headgate.broker.vhost import DEFAULT, GENERATED
 from headgate.broker.vhost_settings import VhostSettings
 from headgate.errors import HeadgateError
 from headgate.routing import declaration_arguments, decode_table
@@ -149,7 +149,7 @@ def _make_trial(broker: Broker, entries: list[DefinitionEntry]) -> Broker:
         trial.access.put_user(user)
     trial.parameters.checks.update(checks)
     for vhost, name in queues:
-        trial.vhosts[vhost].declare_queue(name, arguments={"x-queue-type": "classic"})
+        trial.vhosts[vhost].create_queue(name, {"x-queue-type": "classic"}, False, False)
     for vhost, exchange in exchanges:
         if trial.vhosts[vhost].topology.exchange(exchange.name) is None:
             arguments = dict(declaration_arguments(exchange).get("arguments", {}))
@@ -247,12 +247,14 @@ def _set_policy(policies: Policies, entry: _Entry) -> None:
 
 def _read_queue(broker: Broker, entry: _Entry) -> None:
     vhost = broker.find_vhost(entry["vhost"])
-    if entry["name"] not in vhost.queues:
-        vhost.declare_queue(
-            entry["name"],
+    name = entry["name"]
+    if name not in vhost.queues:
+        declare = vhost.create_queue if name.startswith(GENERATED) else vhost.declare_queue
+        declare(
+            name,
+            arguments=decode_table(entry.get("arguments") or {}, "arguments"),
             durable=bool(entry.get("durable", True)),
             auto_delete=bool(entry.get("auto_delete", False)),
-            arguments=decode_table(entry.get("arguments") or {}, "arguments"),
         )
 
 

@@ -106,6 +106,14 @@ class Parameters:
         limits: Mapping[str, int] = self._of_vhosts.get((vhost, LIMITS, "limits"), {})
         return limits
 
+    def check_queue_limit(self, vhost: str, queue: str, count: int) -> None:
+        """Refuse one queue too many beside those that are there, in RabbitMQ's words."""
+        limit = self.vhost_limits(vhost).get("max-queues", -1)
+        if 0 <= limit <= count:
+            raise PreconditionFailed(
+                f"cannot declare queue '{queue}': queue limit in vhost '{vhost}' ({limit}) is reached"
+            )
+
     def set_vhost_limits(self, vhost: str, limits: Mapping[str, int]) -> None:
         """Set limits of a virtual host; others stay as they are."""
         self.set(vhost, LIMITS, "limits", {**self.vhost_limits(vhost), **limits})

@@ -12,7 +12,7 @@ from headgate.broker.filter_argument import X_FILTER, ParsedFilter, read_filter
 from headgate.broker.queue_definition import QueueDefinition, age_seconds, type_name
 from headgate.broker.refusals import PreconditionFailed
 from headgate.message import MAX_NAME_BYTES, UNSTORABLE
-from headgate.streams import Fsync, StreamOptionFields
+from headgate.streams import Fsync, StreamOptionFields, StreamOptions
 
 OFFSET: Final = "x-stream-offset"
 VALUES: Final = "x-stream-filter"
@@ -113,16 +113,19 @@ def stored_filter_value(text: str) -> str:
 
 
 def stream_options(definition: QueueDefinition, fsync: Fsync) -> StreamOptionFields:
-    """The options of a queue's stream, as far as its definition has an opinion."""
-    options: StreamOptionFields = {"fsync": fsync}
-    if definition.indexed:
+    """The options of a queue's stream. What its definition does not say, or says no more, is as in a new stream."""
+    age, most, segment = definition.max_age, definition.max_bytes, definition.segment_bytes
+    options: StreamOptionFields = {
+        "fsync": fsync,
+        "filter_size": definition.filter_size or 0,
+        "max_age": None if age is None else max(timedelta(microseconds=1), timedelta(seconds=age)),
+        "max_bytes": None if most is None else max(1, most),
+        "segment_bytes": StreamOptions().segment_bytes
+        if segment is None
+        else max(LEAST_SEGMENT_BYTES, segment),
+    }
+    if (
+        definition.indexed
+    ):  # else others may have chosen headers, as `headgate stream advise` tells them to
         options["indexed"] = definition.indexed
-    if definition.filter_size is not None:
-        options["filter_size"] = definition.filter_size
-    if definition.segment_bytes is not None:
-        options["segment_bytes"] = max(LEAST_SEGMENT_BYTES, definition.segment_bytes)
-    if definition.max_bytes is not None:
-        options["max_bytes"] = max(1, definition.max_bytes)
-    if definition.max_age is not None:
-        options["max_age"] = max(timedelta(microseconds=1), timedelta(seconds=definition.max_age))
     return options

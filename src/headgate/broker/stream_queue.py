@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.contract import BrokerQueue
-from headgate.broker.filter_argument import read_filter
+from headgate.broker.filter_argument import ParsedFilter, read_filter
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.queue_definition import QueueDefinition
 from headgate.broker.refusals import NotImplementedHere, PreconditionFailed
@@ -106,7 +106,12 @@ class StreamQueue(BrokerQueue):
         """A stream does not expire."""
 
     def redefine(self, definition: QueueDefinition) -> None:
+        changes_filter = definition.filter != self.definition.filter
         self.definition = definition
+        if changes_filter:
+            for consumer, reader in self._readers.items():
+                if consumer.filter_text is None:
+                    self._change_filter(reader, definition.filter)
         self.home.write(self._reconfigure_in_thread, log_failure)
 
     # ---- messages in
@@ -246,7 +251,10 @@ class StreamQueue(BrokerQueue):
     def set_filter(self, consumer: BrokerConsumer, text: str | None) -> None:
         """Let a consumer have another filter, or none, from the next message on that it was not sent."""
         wanted = None if text is None else read_filter(text, f"for {self.where}")
-        reader = self._readers[consumer]
+        consumer.filter_text = text
+        self._change_filter(self._readers[consumer], wanted)
+
+    def _change_filter(self, reader: StreamReader, wanted: ParsedFilter | None) -> None:
         changed = replace(reader.subscription, filter=wanted)
         reader.change_subscription(self._with_default(changed))
         self._show_filter(reader)
@@ -356,7 +364,7 @@ class StreamQueue(BrokerQueue):
 
     def _apply_options_in_thread(self, stream: Stream) -> None:
         wanted = stream_options(self.definition, self.home.fsync)
-        if any(getattr(stream.options, name) != value for name, value in wanted.items()):
+        if replace(stream.options, **wanted) != stream.options:  # type: ignore[arg-type]  # makes tuples
             stream.reconfigure(**wanted)
 
     def _reconfigure_in_thread(self) -> None:
@@ -365,6 +373,9 @@ class StreamQueue(BrokerQueue):
                 self._producer.close()
                 self._producer = None
         self._prepare_in_thread()
+        if self._stream is not None:
+            self._stream.trim()  # now, and not when the next segment begins; without limits, nothing
+            self._post_change()
 
     def _store_in_thread(self, batch: Sequence[BrokerMessage]) -> None:
         """Make messages durable, however often that must be tried; they are not confirmed before."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = ""
 RESERVED: Final = "amq."
+GENERATED: Final = "amq.gen-"  # names of queues that were declared without one
 
 
 class ReplyTaker(Protocol):
@@ -176,23 +177,30 @@ class VirtualHost:
             check_same_queue(known, durable, exclusive, auto_delete, arguments)
             known.note_use()
             return known
-        self._check_limit(name)
-        definition = self.define(
-            name, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete
-        )
+        owner = connection if exclusive else None
+        return self.create_queue(name, arguments, durable, auto_delete, owner)
+
+    def create_queue(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None = None,
+    ) -> BrokerQueue:
+        """Add a queue that is not there yet, also one with a name that only the broker gives."""
+        self.broker.parameters.check_queue_limit(self.name, name, len(self.queues))
+        flags = {"exclusive": owner is not None, "auto_delete": auto_delete}
+        definition = self.define(name, arguments, durable=durable, **flags)
         if not name and definition.type != "classic":
             raise PreconditionFailed(
                 f"Cannot declare a server-named queue for type rabbit_{definition.type}_queue"
             )
-        name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
+        name = name or f"{GENERATED}{secrets.token_urlsafe(16)}"
         if definition.type == "stream":
             stream = self.add_stream_queue(name, definition, arguments)
             self._define_queue(stream)
             return stream
-        first_lane = 0
-        if durable:
-            first_lane = self.broker.new_lanes(definition.lanes)
-        owner = connection if exclusive else None
         queue = self.add_queue(
             ClassicQueue(
                 self,
@@ -202,22 +210,14 @@ class VirtualHost:
                 auto_delete=auto_delete,
                 owner=owner,
                 arguments=arguments,
-                first_lane=first_lane,
+                first_lane=self.broker.new_lanes(definition.lanes) if durable else 0,
             )
         )
-        if exclusive:
-            self._exclusive.setdefault(connection, {})[queue] = None
+        if owner is not None:
+            self._exclusive.setdefault(owner, {})[queue] = None
         if durable:
             self._define_queue(queue)
         return queue
-
-    def _check_limit(self, name: str) -> None:
-        """Refuse one queue too many, in RabbitMQ's words."""
-        limit = self.broker.parameters.vhost_limits(self.name).get("max-queues", -1)
-        if 0 <= limit <= len(self.queues):
-            raise PreconditionFailed(
-                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({limit}) is reached"
-            )
 
     def release(self, connection: object) -> None:
         """Delete the queues that belong to a connection, which is gone."""

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import headgate
+from headgate.cli.guessed_verbs import NounCommands, fail_with_command
 from headgate.errors import HeadgateError, MissingExtra
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ NOUNS: Final = {
     "pipeline": "Run pipelines on Spark: check, show, run.",
     "broker": "Look at a running broker, and work with its queues: overview, health, trace, queue.",
     "user": "Users of a running broker: add, password, tags, limit, rm.",
-    "permission": "What users of a running broker may do: set, clear.",
+    "permission": "What users of a running broker may do: ls, set, clear, set-topic, clear-topic.",
     "vhost": "Virtual hosts of a running broker: add, limit, rm.",
     "policy": "Policies of a running broker: set, rm.",
-    "parameter": "Runtime parameters of a running broker: set, rm.",
+    "parameter": "Runtime parameters of a running broker: ls, set, rm, set-global, rm-global.",
     "exchange": "Exchanges of a running broker: declare, publish, rm.",
     "binding": "Bindings of a running broker: add, rm.",
     "connection": "Connections to a running broker: ls, close.",
@@ -149,6 +150,8 @@ class LazyCommands(TyperGroup):
         word = ALIASES.get(args[0], args[0])
         if word in self.commands:
             self.commands[word] = _load_command(word)
+        else:
+            fail_with_command(ctx, word)
         return super().resolve_command(ctx, [word, *args[1:]])
 
 
@@ -164,7 +167,7 @@ def _load_command(word: str) -> Command:
 
 
 def _load_noun(word: str) -> typer.Typer:
-    together = typer.Typer(name=word, help=NOUNS[word], no_args_is_help=True)
+    together = typer.Typer(name=word, cls=NounCommands, help=NOUNS[word], no_args_is_help=True)
     for module, nouns in REMOTE.items():
         if word in nouns:
             together.add_typer(getattr(import_module(f"headgate.cli.remote.{module}"), word))

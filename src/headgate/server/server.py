@@ -69,7 +69,7 @@ class Server:
             self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
             await self._listen_for_tls()
             await self._listen_for_http()
-            self.shovels.start()
+            self.shovels.start(_own_address(self.options.host, self.amqp_port))
         except BaseException:
             await self._amqp.close()
             self.broker.statistics.stop()
@@ -203,6 +203,12 @@ class Server:
         self._store.close()
         if self._lock is not None:
             self._lock.release()
+
+
+def _own_address(host: str, port: int) -> str:
+    """Where this process reaches its own listener."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from headgate.amqp import parse_address
 from headgate.broker import Broker, Parameter, PreconditionFailed
@@ -20,13 +21,15 @@ COMPONENT: Final = "shovel"
 RECONNECT_S: Final = 5
 # Keys of RabbitMQ that change nothing here: the protocol is AMQP 0-9-1, a message is acknowledged when it is confirmed.
 IGNORED: Final = frozenset(
-    "src-protocol dest-protocol ack-mode add-forward-headers dest-add-forward-headers "
-    "dest-add-timestamp-header dest-publish-properties src-predeclared dest-predeclared".split()
+    "src-protocol dest-protocol ack-mode add-forward-headers dest-add-forward-headers add-timestamp-header "
+    "dest-add-timestamp-header publish-properties dest-publish-properties src-predeclared dest-predeclared".split()
 )
 KEYS: Final = frozenset(
     "src-uri src-queue src-exchange src-exchange-key src-prefetch-count prefetch-count src-delete-after delete-after "
-    "dest-uri dest-queue dest-exchange dest-exchange-key reconnect-delay filter".split()
+    "src-queue-args src-consumer-args dest-uri dest-queue dest-exchange dest-exchange-key dest-queue-args "
+    "reconnect-delay filter".split()
 )
+ARGUMENT_TABLES: Final = ("src-queue-args", "src-consumer-args", "dest-queue-args")
 SHOWN: Final = (
     "src-queue", "src-exchange", "src-exchange-key", "dest-queue", "dest-exchange", "dest-exchange-key", "filter",
 )  # fmt: skip
@@ -42,6 +45,7 @@ class ShovelState:
     state: str
     moved: int
     since: datetime
+    options: ShovelOptions
     parameter: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -56,8 +60,8 @@ class ShovelState:
             "type": "dynamic",
             "state": _RABBITMQ_STATES.get(state, state),
             "timestamp": f"{self.since:%Y-%m-%d %H:%M:%S}",
-            "src_uri": str(parse_address(_uri(self.parameter, "src-uri"))),
-            "dest_uri": str(parse_address(_uri(self.parameter, "dest-uri"))),
+            "src_uri": str(parse_address(self.options.source)),
+            "dest_uri": str(parse_address(self.options.destination)),
             "src_protocol": "amqp091",
             "dest_protocol": "amqp091",
             "moved": self.moved,
@@ -72,16 +76,22 @@ class DynamicShovels:
     def __init__(self, broker: Broker) -> None:
         self._parameters = broker.parameters
         self._flush = broker.flush
+        self._here = ""  # where this broker listens, host:port
         self._running: dict[
             tuple[str, str], tuple[Shovel, Mapping[str, Any], asyncio.Task[None]]
         ] = {}
 
-    def start(self) -> None:
-        """Run those that are set, and from now on those that will be."""
-        self._parameters.checks[COMPONENT] = _check
+    def start(self, here: str) -> None:
+        """Run those that are set, and from now on those that will be; `here` is where this broker listens."""
+        self._here = here
+        self._parameters.checks[COMPONENT] = self._check
         self._parameters.watchers[COMPONENT] = self._changed
         for parameter in self._parameters.list(component=COMPONENT):
-            self._changed(parameter)
+            try:
+                self._changed(parameter)
+            except HeadgateError as problem:  # the broker listens elsewhere now, for instance
+                facts = {"shovel": parameter.name, "vhost": parameter.vhost, "why": str(problem)}
+                log.error("a shovel cannot run", extra=facts)
 
     async def close(self) -> None:
         """Stop all; messages under way stay at their sources."""
@@ -93,16 +103,48 @@ class DynamicShovels:
 
     def states(self) -> list[ShovelState]:
         return [
-            ShovelState(vhost, name, shovel.state, shovel.moved, shovel.since, value)
+            ShovelState(
+                vhost, name, shovel.state, shovel.moved, shovel.since, shovel.options, value
+            )
             for (vhost, name), (shovel, value, _) in self._running.items()
         ]
+
+    def _check(self, parameter: Parameter) -> None:
+        """Refuse a parameter of which no shovel can be made."""
+        value = parameter.value
+        if not isinstance(value, Mapping):
+            raise PreconditionFailed(
+                "Validation failed\n\na shovel is an object with src-uri, dest-uri, …"
+            )
+        unknown = sorted(value.keys() - KEYS - IGNORED)
+        problems = [f"Unrecognised terms [{', '.join(unknown)}]"] if unknown else []
+        checks: dict[str, Callable[[Any], bool]] = {
+            "src-prefetch-count": _is_prefetch,
+            "prefetch-count": _is_prefetch,
+            "reconnect-delay": lambda seconds: isinstance(seconds, int | float) and seconds >= 0,
+            "src-delete-after": _is_end,
+            "delete-after": _is_end,
+            **dict.fromkeys(ARGUMENT_TABLES, lambda table: isinstance(table, Mapping)),
+        }
+        problems += [
+            f"{key} cannot be {value[key]!r}"
+            for key, holds in checks.items()
+            if key in value and not holds(value[key])
+        ]
+        if not problems:
+            try:
+                read_options(value, self._here)
+            except HeadgateError as problem:
+                problems.append(str(problem))
+        if problems:
+            raise PreconditionFailed("Validation failed\n\n" + "\n".join(problems))
 
     def _changed(self, parameter: Parameter) -> None:
         key = (parameter.vhost, parameter.name)
         if key in self._running:
             self._running.pop(key)[-1].cancel()
         if parameter.value is not None:
-            shovel = Shovel(read_options(parameter.value))
+            shovel = Shovel(read_options(parameter.value, self._here))
             task = asyncio.get_running_loop().create_task(self._run(parameter, shovel))
             self._running[key] = shovel, parameter.value, task
 
@@ -125,17 +167,20 @@ class DynamicShovels:
         self._flush()
 
 
-def read_options(value: Mapping[str, Any]) -> ShovelOptions:
-    """The options that a parameter says."""
+def read_options(value: Mapping[str, Any], here: str) -> ShovelOptions:
+    """The options that a parameter says, in a broker that listens at `here`."""
     get = value.get
     until = get("src-delete-after", get("delete-after", "never"))
     return ShovelOptions(
-        source=_uri(value, "src-uri"),
-        destination=_uri(value, "dest-uri"),
+        source=_uri(value, "src-uri", here),
+        destination=_uri(value, "dest-uri", here),
         queue=get("src-queue"),
+        queue_arguments=get("src-queue-args", {}),
+        consumer_arguments=get("src-consumer-args", {}),
         exchange=get("src-exchange"),
         routing_key=get("src-exchange-key", "#"),
         to_queue=get("dest-queue"),
+        to_queue_arguments=get("dest-queue-args", {}),
         to_exchange=get("dest-exchange"),
         to_routing_key=get("dest-exchange-key"),
         filter=get("filter"),
@@ -146,8 +191,8 @@ def read_options(value: Mapping[str, Any]) -> ShovelOptions:
     )
 
 
-def _uri(value: Mapping[str, Any], key: str) -> str:
-    """The address under a key; the first of several."""
+def _uri(value: Mapping[str, Any], key: str, here: str) -> str:
+    """The address under a key, the first of several; one without a host, as `amqp://`, is that of this broker."""
     found = value.get(key)
     if isinstance(found, list) and found:
         found = found[0]
@@ -155,37 +200,14 @@ def _uri(value: Mapping[str, Any], key: str) -> str:
         raise HeadgateError(
             f"{key} must be the address of a broker, amqp://user:password@host/vhost"
         )
-    return found
-
-
-def _check(parameter: Parameter) -> None:
-    """Refuse a parameter of which no shovel can be made."""
-    value = parameter.value
-    if not isinstance(value, Mapping):
-        raise PreconditionFailed(
-            "Validation failed\n\na shovel is an object with src-uri, dest-uri, …"
-        )
-    unknown = sorted(value.keys() - KEYS - IGNORED)
-    problems = [f"Unrecognised terms [{', '.join(unknown)}]"] if unknown else []
-    checks: dict[str, Callable[[Any], bool]] = {
-        "src-prefetch-count": _is_prefetch,
-        "prefetch-count": _is_prefetch,
-        "reconnect-delay": lambda seconds: isinstance(seconds, int | float) and seconds >= 0,
-        "src-delete-after": _is_end,
-        "delete-after": _is_end,
-    }
-    problems += [
-        f"{key} cannot be {value[key]!r}"
-        for key, holds in checks.items()
-        if key in value and not holds(value[key])
-    ]
-    if not problems:
-        try:
-            read_options(value)
-        except HeadgateError as problem:
-            problems.append(str(problem))
-    if problems:
-        raise PreconditionFailed("Validation failed\n\n" + "\n".join(problems))
+    try:
+        parts = urlsplit(found)
+    except ValueError:
+        return found  # which is refused as an address
+    login, at, place = parts.netloc.rpartition("@")
+    if parts.scheme != "amqp" or place:
+        return found
+    return parts._replace(netloc=f"{login}{at}{here}").geturl()
 
 
 def _is_prefetch(count: Any) -> bool:

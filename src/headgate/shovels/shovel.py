@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -44,7 +44,10 @@ class ShovelOptions:
     prefetch: int = PREFETCH
     until_empty: bool = False
     most: int | None = None  # messages, after which it stops
-    declares: bool = False  # queues that are missing, as durable ones
+    declares: bool = False  # queues that are missing, as durable ones, with these arguments:
+    queue_arguments: Mapping[str, Any] = field(default_factory=dict)
+    to_queue_arguments: Mapping[str, Any] = field(default_factory=dict)
+    consumer_arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         is_one_place = parse_address(self.source)[1:] == parse_address(self.destination)[1:]
@@ -106,16 +109,19 @@ class Shovel:
         self.state = "stopped"
 
     async def _run_once(self) -> None:
-        if self.options.declares:
-            await _declare_missing(self.options.source, self.options.queue)
-            await _declare_missing(self.options.destination, self.options.to_queue)
+        options = self.options
+        if options.declares:
+            await _declare_missing(options.source, options.queue, options.queue_arguments)
+            await _declare_missing(
+                options.destination, options.to_queue, options.to_queue_arguments
+            )
         async with (
-            await AmqpClient.connect(self.options.destination) as target,
-            await AmqpClient.connect(self.options.source) as source,
+            await AmqpClient.connect(options.destination) as target,
+            await AmqpClient.connect(options.source) as source,
         ):
             queue, waiting = await self._prepare(source)
-            if self.options.to_queue is not None:
-                await target.call("queue.declare", 0, self.options.to_queue, True, False, False, False, False, {})  # fmt: skip
+            if options.to_queue is not None:
+                await target.call("queue.declare", 0, options.to_queue, True, False, False, False, False, {})  # fmt: skip
             self.state = "running"
             await self._move(source, target, queue, waiting)
 
@@ -138,7 +144,7 @@ class Shovel:
         most = waiting if self.options.until_empty else self.options.most
         if most == 0:
             return
-        arguments: dict[str, Any] = {}
+        arguments = dict(self.options.consumer_arguments)
         if self.options.filter is not None and self._matches is None:
             arguments["x-filter"] = self.options.filter
         under_way: set[asyncio.Future[None]] = set()
@@ -222,14 +228,14 @@ class Shovel:
             pass
 
 
-async def _declare_missing(address: str, queue: str | None) -> None:
+async def _declare_missing(address: str, queue: str | None, arguments: Mapping[str, Any]) -> None:
     """Declare a durable queue unless there is one of this name, whatever its arguments."""
     if queue is None:
         return
     for passive in (True, False):
         async with await AmqpClient.connect(address) as client:
             try:
-                await client.call("queue.declare", 0, queue, passive, True, False, False, False, {})
+                await client.call("queue.declare", 0, queue, passive, True, False, False, False, arguments)  # fmt: skip
             except PeerClosed as problem:
                 if passive and problem.code == NOT_FOUND:
                     continue

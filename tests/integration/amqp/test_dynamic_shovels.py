@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from headgate.amqp import AmqpClient
-from headgate.broker import PreconditionFailed
+from headgate.broker import PreconditionFailed, import_definitions
 from headgate.server import Server, ServerOptions
+
+EXPORTED = Path(__file__).parents[2] / "data" / "rabbitmq_definitions.json"
 
 
 @asynccontextmanager
@@ -86,10 +89,75 @@ def test_a_shovel_goes_on_after_a_restart_and_ends_with_its_parameter(tmp_path: 
     asyncio.run(go())
 
 
+def test_an_address_without_a_host_is_that_of_the_broker_itself() -> None:
+    async def go() -> None:
+        async with serving() as (server, url):
+            server.broker.add_vhost("shop")
+            server.broker.access.set_permissions("guest", "shop", ".*", ".*", ".*")
+            await publish(url, "orders", 3)
+            value = {
+                "src-uri": ["amqp://"],
+                "src-queue": "orders",
+                "src-consumer-args": {"x-priority": 7},
+                "src-queue-args": {"x-queue-type": "quorum"},  # it is there, as a classic queue
+                "dest-uri": "amqp://guest:guest@/shop",
+                "dest-queue": "moved",
+                "dest-queue-args": {"x-queue-type": "quorum", "x-delivery-limit": 3},
+                "publish-properties": {"delivery_mode": 2},
+                "add-timestamp-header": True,
+            }
+            server.broker.parameters.set("/", "shovel", "s", value)
+            queues = server.broker.vhosts["shop"].queues
+            await until(lambda: "moved" in queues and len(queues["moved"]) == 3)
+            assert queues["moved"].arguments == value["dest-queue-args"]
+            [consumer] = server.broker.vhosts["/"].queues["orders"].consumers
+            assert consumer.priority == 7
+            [state] = server.shovels.states()
+            assert state.to_json()["dest_uri"] == f"amqp://guest@127.0.0.1:{server.amqp_port}/shop"
+
+    asyncio.run(go())
+
+
+def test_a_broker_starts_also_where_one_of_its_shovels_cannot_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def go() -> None:
+        async with serving() as (other, _):
+            port = other.amqp_port
+            value = {"src-uri": f"amqp://127.0.0.1:{port}", "src-queue": "q", "dest-uri": "amqp://", "dest-queue": "q"}  # fmt: skip
+            async with serving(tmp_path) as (server, _):
+                server.broker.parameters.set("/", "shovel", "s", value)
+        again = Server(ServerOptions(data=tmp_path, amqp_port=port, http_port=None))
+        await again.start()  # both ends are one queue now
+        try:
+            assert again.shovels.states() == []
+            assert len(again.broker.parameters.list(component="shovel")) == 1
+            [record] = [r for r in caplog.records if r.message == "a shovel cannot run"]
+            assert "would never end" in record.why  # type: ignore[attr-defined]
+        finally:
+            await again.stop()
+
+    asyncio.run(go())
+
+
+def test_an_export_of_rabbitmq_is_imported_by_a_broker_that_runs_shovels() -> None:
+    async def go() -> None:
+        async with serving() as (server, _):
+            import_definitions(server.broker, json.loads(EXPORTED.read_text()))
+            assert [state.name for state in server.shovels.states()] == ["a to b"]
+
+    asyncio.run(go())
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
         ([], "is an object"),
+        (
+            {"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "q", "dest-queue-args": 1},
+            "dest-queue-args cannot be 1",
+        ),
+        ({"src-uri": "amqps://", "dest-uri": "amqp://", "src-queue": "q"}, "address is amqp"),
         ({"src-uri": "amqp://h", "dest-uri": "amqp://h", "src-queue": "q", "typo": 1}, "typo"),
         ({"src-uri": "amqp://h", "src-queue": "q"}, "dest-uri must be the address"),
         ({"src-uri": "amqp://h", "dest-uri": "amqp://h"}, "from a queue or from an exchange"),

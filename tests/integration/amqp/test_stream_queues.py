@@ -661,6 +661,7 @@ def wait_until(channel: Any, is_done: Callable[[], bool]) -> None:
     until = time.monotonic() + 30
     while not is_done() and time.monotonic() < until:
         channel.connection.process_data_events(0.05)
+    assert is_done()
 
 
 def test_the_filter_of_the_queue_is_that_of_consumers_without_one(kept):
@@ -671,3 +672,52 @@ def test_the_filter_of_the_queue_is_that_of_consumers_without_one(kept):
             publish(channel, str(number), n=number)
         assert bodies(read(channel, 2)) == ["2", "3"]
         assert bodies(read(channel, 1, x_filter="n = 0")) == ["0"]
+
+
+def test_a_policy_for_retention_takes_effect_without_a_publish_and_is_undone(kept, tmp_path):
+    with open_channel(kept) as channel:
+        segment = {"x-stream-max-segment-size-bytes": 10_000}
+        channel.queue_declare("orders", durable=True, arguments={**STREAM, **segment})
+        for number in range(100):
+            channel.basic_publish("", "orders", b"%03d" % number + bytes(1_000))
+        policies, queue = kept.broker.policies, kept.broker.vhosts["/"].queues["orders"]
+        assert len(queue) == 100
+        limits = {"max-length-bytes": 30_000, "max-age": "7D", "stream-filter-size-bytes": 99}
+        kept.call(lambda: policies.set("/", "p", "^orders$", limits, apply_to="streams"))
+        wait_until(channel, lambda: len(queue) < 50)
+        kept.call(lambda: policies.clear("/", "p"))
+        for number in range(50):
+            channel.basic_publish("", "orders", b"%03d" % number + bytes(1_000))
+        with Stream.open(directory_of(tmp_path)) as stream:
+            options = stream.options
+        assert (options.max_bytes, options.max_age, options.filter_size) == (None, None, 16)
+        assert options.segment_bytes == 10_000
+        assert len(queue) > 50
+
+
+def test_a_policy_gives_consumers_a_filter_and_takes_it_away(kept):
+    with open_channel(kept) as channel:
+        channel.queue_declare("orders", durable=True, arguments=STREAM)
+        got: dict[str, list[str]] = {"plain": [], "own": []}
+
+        def take(channel, method, properties, body):
+            got[method.consumer_tag].append(body.decode())
+            channel.basic_ack(method.delivery_tag)
+
+        channel.basic_consume("orders", take, consumer_tag="plain")
+        channel.basic_consume("orders", take, consumer_tag="own", arguments={"x-filter": "n < 9"})
+
+        def send(*numbers: int) -> None:
+            for number in numbers:
+                publish(channel, str(number), n=number)
+
+        policies = kept.broker.policies
+        send(1)
+        wait_until(channel, lambda: got == {"plain": ["1"], "own": ["1"]})
+        kept.call(lambda: policies.set("/", "p", "", {"filter": "n > 4"}, apply_to="streams"))
+        send(2, 5)
+        wait_until(channel, lambda: got["plain"] == ["1", "5"])
+        kept.call(lambda: policies.clear("/", "p"))
+        send(3)
+        wanted = {"plain": ["1", "5", "3"], "own": ["1", "2", "5", "3"]}
+        wait_until(channel, lambda: got == wanted)

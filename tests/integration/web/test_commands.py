@@ -50,6 +50,11 @@ def test_users_and_permissions_are_administered(command, running, monkeypatch):
     code, _, err = command("connection", "ls")
     assert (code, "refused the login" in err) == (2, True)
     monkeypatch.setenv("HEADGATE_URL", running.http_url.replace("http://", "http://guest:guest@"))
+    assert command("permission", "set-topic", "anna", "amq.topic", r"^{username}\.")[0] == 0
+    [row] = lines(command, "permission", "ls", "--topic", "--user", "anna")
+    assert (row["exchange"], row["write"], row["read"]) == ("amq.topic", r"^{username}\.", ".*")
+    assert command("permission", "clear-topic", "anna", "amq.topic")[0] == 0
+    assert lines(command, "permission", "ls", "--topic") == []
     assert command("permission", "clear", "anna")[0] == 0
     assert command("user", "rm", "anna", "--yes")[0] == 0
 
@@ -122,6 +127,10 @@ def test_policies_and_parameters(command):
     assert command("parameter", "set", "shop", "colour", '"red"')[0] == 0
     assert lines(command, "parameter", "ls")[0]["value"] == "red"
     assert command("parameter", "rm", "shop", "colour")[0] == 0
+    assert command("parameter", "set-global", "colour", '"blue"')[0] == 0
+    assert {"name": "colour", "value": "blue"} in lines(command, "parameter", "ls", "--global")
+    assert command("parameter", "rm-global", "colour")[0] == 0
+    assert command("parameter", "rm-global", "colour")[0] == 2
 
 
 def test_connections_and_the_overview(command, amqp):

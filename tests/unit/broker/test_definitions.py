@@ -42,6 +42,33 @@ def test_an_export_of_rabbitmq_is_exported_again_as_it_was(make_broker) -> None:
     json.dumps(found)
 
 
+def test_what_rabbitmqctl_exports_is_exported_again_with_all_that_it_says(broker: Broker) -> None:
+    # It says more of a queue than the HTTP API (`type`), less of an exchange, and has limits that are a list if empty.
+    document = {
+        "rabbit_version": "4.0.5",
+        "rabbitmq_version": "4.0.5",
+        "vhosts": [
+            {"name": "/", "limits": [], "metadata": {"description": "Default", "tags": []}, "default_queue_type": "classic"},
+            {"name": "shop", "limits": {"max-queues": 7}, "metadata": {"description": "", "tags": ["eu"]}, "default_queue_type": "quorum"},
+        ],
+        "queues": [
+            {"name": "q", "vhost": "/", "type": "quorum", "durable": True, "auto_delete": False, "arguments": {"x-queue-type": "quorum"}}
+        ],
+        "exchanges": [{"name": "x", "vhost": "/", "type": "direct", "durable": True, "auto_delete": False, "arguments": {}}],
+        "bindings": [{"source": "x", "vhost": "/", "destination": "q", "destination_type": "queue", "routing_key": "k", "arguments": {}}],
+    }  # fmt: skip
+    import_definitions(broker, document)
+    found = export_definitions(broker)
+    assert found["queues"] == [{k: v for k, v in document["queues"][0].items() if k != "type"}]
+    assert found["exchanges"] == [{**document["exchanges"][0], "internal": False}]
+    assert found["bindings"] == document["bindings"]
+    settings = {vhost["name"]: vhost for vhost in found["vhosts"]}
+    assert (settings["/"]["description"], settings["/"]["default_queue_type"]) == ("Default", "classic")  # fmt: skip
+    assert (settings["shop"]["tags"], settings["shop"]["default_queue_type"]) == (["eu"], "quorum")
+    [limits] = found["parameters"]
+    assert (limits["vhost"], limits["value"]) == ("shop", {"max-queues": 7})
+
+
 def test_what_was_imported_takes_effect_and_survives_a_restart(make_broker) -> None:
     document = json.loads(EXPORTED.read_text())
     first = make_broker()
@@ -59,6 +86,20 @@ def test_what_was_imported_takes_effect_and_survives_a_restart(make_broker) -> N
     durable = {part: [e for e in document[part] if e.get("durable", True)] for part in PARTS}
     durable["bindings"] = [b for b in durable["bindings"] if b["source"] != "with alternate"]
     assert sorted_parts(export_definitions(again)) == sorted_parts(durable)
+
+
+def test_queues_that_the_broker_named_are_imported_with_their_bindings(broker: Broker) -> None:
+    vhost = broker.vhosts["/"]
+    queue = vhost.declare_queue("", durable=True)
+    vhost.bind("amq.topic", queue.name, "a.#", {})
+    document = json.loads(json.dumps(export_definitions(broker)))
+    vhost.delete_queue(queue)
+    for _ in range(2):
+        import_definitions(broker, document)
+        assert sorted_parts(export_definitions(broker)) == sorted_parts(document)
+    assert [found.name for found in vhost.find_route("amq.topic", "a.b").queues] == [queue.name]
+    with pytest.raises(PreconditionFailed, match=r"reserved prefix 'amq\.\*'"):
+        import_definitions(broker, {"queues": [{"name": "amq.mine"}]})
 
 
 def test_importing_twice_changes_nothing(broker: Broker) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from headgate.amqp.content import make_content
 from headgate.broker import Broker, NotFound, PreconditionFailed
 from headgate.broker.policy_keys import KEYS, merge_arguments, merge_operator
+from headgate.broker.queue_definition import define_queue
+from headgate.testing import Broker as RunningBroker
 from tests.unit.broker.conftest import MakeBroker
 
 
@@ -209,6 +213,48 @@ def test_every_key_takes_good_values_and_no_others(broker: Broker, key: str) -> 
     else:
         with pytest.raises(PreconditionFailed, match="are not recognised policy settings"):
             broker.operator_policies.set("/", "p", "", {key: GOOD[key]})
+
+
+def test_the_reference_names_every_key() -> None:
+    reference = (Path(__file__).parents[3] / "docs" / "reference" / "broker.md").read_text()
+    keys = reference.split("\nKeys: ")[1].split("\n\n")[0]
+    assert sorted(re.findall("`([^`]+)`", keys)) == sorted(KEYS)
+
+
+OF_CLASSIC: dict[str, Any] = {
+    "consumer-timeout": 1000, "dead-letter-exchange": "x", "message-ttl": 1, "expires": 1, "max-length": 1,
+    "max-length-bytes": 1, "overflow": "reject-publish", "filter": "a = 1", "unmatched": "drop", "unmatched-after": 1,
+}  # fmt: skip
+OF_STREAMS: dict[str, Any] = {
+    "max-length-bytes": 1, "max-age": "1D", "stream-max-segment-size-bytes": 1, "stream-filter-size-bytes": 99,
+    "filter": "a = 1",
+}  # fmt: skip
+RETRY = {"delayed-retry-type": "all", "delayed-retry-min": 1, "delayed-retry-max": 2}
+DEAD = {"dead-letter-exchange": "x", "dead-letter-routing-key": "k"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        *[(kind, {key: value}) for key, value in OF_CLASSIC.items() for kind in ("classic", "quorum")],
+        *[("stream", {key: value}) for key, value in OF_STREAMS.items()],
+        ("classic", DEAD),
+        ("quorum", DEAD),
+        ("quorum", {"delivery-limit": 3}),
+        ("quorum", RETRY),
+    ],
+)  # fmt: skip
+def test_what_a_key_says_holds_at_once_and_ends_with_the_policy(
+    kind: str, said: dict[str, Any], tmp_path: Path
+) -> None:
+    with RunningBroker(tmp_path) as running:
+        broker = running.broker
+        queue = running.call(lambda: declare(broker, "q", queue_type=kind))
+        before = queue.definition
+        running.call(lambda: broker.policies.set("/", "p", "", said, apply_to="queues"))
+        assert queue.definition == define_queue("q", "/", queue.arguments, policy=said) != before
+        running.call(lambda: broker.policies.clear("/", "p"))
+        assert queue.definition == before
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from headgate.broker.stream_arguments import (
     stream_options,
 )
 from headgate.broker.stream_home import MAX_FILE_NAME, encode_name
+from headgate.streams import StreamOptions
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,9 @@ def test_options_of_the_stream_follow_from_the_arguments():
         "max_bytes": 10_000_000,
         "max_age": timedelta(days=7),
     }
+    plain = define_queue("q", "/", {"x-queue-type": "stream", "x-stream-indexed": ["a"]})
+    new = StreamOptions(indexed=["a"], fsync="always")
+    assert replace(StreamOptions(max_age=timedelta(1)), **stream_options(plain, "always")) == new
 
 
 @pytest.mark.parametrize("age", ["99999999999999999999Y", "9" * 5_000 + "s"])

@@ -5,6 +5,7 @@ import shlex
 import pytest
 import typer
 
+from headgate.cli import guessed_verbs
 from headgate.cli.app import ALIASES, NOUNS, VERBS, build_app, run
 from headgate.cli.reference import EXAMPLE
 
@@ -77,3 +78,43 @@ def test_nouns_are_accepted_in_the_plural(noun, capsys):
 def test_a_command_that_does_not_exist_is_refused_with_the_nearest(capsys):
     assert run(["strem", "ls"]) == 2
     assert "Did you mean 'stream'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", guessed_verbs.COMMANDS)
+def test_a_command_of_rabbitmqctl_is_refused_with_the_one_that_is_here(verb, capsys):
+    found = guessed_verbs.COMMANDS[verb].split()
+    for words in ([verb], [verb.replace("_", "-"), "x", "--vhost", "/"], ["queue", verb]):
+        assert run(words) == 2
+        assert " ".join(found) in " ".join(capsys.readouterr().err.replace("│", "").split())
+    words = tuple(word for word in found if not word.startswith("-"))
+    command = dict(COMMANDS)[words]
+    for option in found[len(words) :]:
+        assert options_of(command, option)
+
+
+@pytest.mark.parametrize(
+    ("guess", "command"),
+    [
+        ("user list", "user ls"),
+        ("user create", "user add"),
+        ("user delete", "user rm"),
+        ("user change_password", "user password"),
+        ("user set_tags", "user tags"),
+        ("vhosts remove", "vhost rm"),
+        ("vhost set-limits", "vhost limit"),
+        ("permission add", "permission set"),
+        ("permission delete", "permission clear"),
+        ("policy clear", "policy rm"),
+        ("exchange create", "exchange declare"),
+        ("exchange delete", "exchange rm"),
+        ("binding create", "binding add"),
+        ("connection list", "connection ls"),
+        ("broker queue list", "broker queue ls"),
+        ("broker super_stream delete", "broker super-stream rm"),
+        ("queue clear", "queue purge"),
+        ("stream list", "stream ls"),
+    ],
+)
+def test_a_verb_that_one_guesses_is_understood(guess, command, capsys):
+    assert run([*guess.split(), "--help"]) == 0
+    assert f"headgate {command} " in capsys.readouterr().out

@@ -120,6 +120,9 @@ def list_permissions(
     of_user: Annotated[
         str | None, typer.Option("--user", help="Only those of this user.", metavar="USER")
     ] = None,
+    topic: Annotated[
+        bool, typer.Option("--topic", help="The routing keys that they may use, by exchange.")
+    ] = False,
     url: BrokerUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -127,9 +130,9 @@ def list_permissions(
 
     Example: headgate permission ls --user anna
     """
-    api = BrokerApi(url)
-    rows = api.get("users", of_user, "permissions") if of_user else api.get("permissions")
-    names = ("vhost", "user", "configure", "write", "read")
+    api, kind = BrokerApi(url), "topic-permissions" if topic else "permissions"
+    rows = api.get("users", of_user, kind) if of_user else api.get(kind)
+    names = ("vhost", "user", "exchange" if topic else "configure", "write", "read")
     print_rows(rows, {name: name for name in names}, as_json)
 
 
@@ -161,6 +164,43 @@ def clear_permission(name: UserName, vhost: Vhost = "/", url: BrokerUrl = None) 
     """
     BrokerApi(url).delete("permissions", vhost, name)
     typer.echo(f"user {name} has no permissions in vhost {vhost}")
+
+
+@permission.command(name="set-topic")
+def set_topic_permission(
+    name: UserName,
+    exchange: Annotated[str, typer.Argument(help="A topic exchange.", metavar="EXCHANGE")],
+    write: Annotated[
+        str, typer.Argument(help="A pattern of the routing keys it may publish with.")
+    ] = ALL,
+    read: Annotated[str, typer.Argument(help="A pattern of those it may bind with.")] = ALL,
+    vhost: Vhost = "/",
+    url: BrokerUrl = None,
+) -> None:
+    """Restrict the routing keys of a user at a topic exchange; {username} and {vhost} stand for themselves.
+
+    Example: headgate permission set-topic anna orders '^{username}\\.' '.*'
+    """
+    body = {"exchange": exchange, "write": write, "read": read}
+    BrokerApi(url).put("topic-permissions", vhost, name, body=body)
+    typer.echo(f"user {name} at exchange {exchange} in vhost {vhost}: write {write}, read {read}")
+
+
+@permission.command(name="clear-topic")
+def clear_topic_permission(
+    name: UserName,
+    exchange: Annotated[
+        str, typer.Argument(help="The exchange; else all.", metavar="EXCHANGE")
+    ] = "",
+    vhost: Vhost = "/",
+    url: BrokerUrl = None,
+) -> None:
+    """Lift the restriction of routing keys at one exchange, or at all.
+
+    Example: headgate permission clear-topic anna orders
+    """
+    BrokerApi(url).delete("topic-permissions", vhost, name, *([exchange] if exchange else []))
+    typer.echo(f"user {name} may use any routing key at {exchange or 'any exchange'}")
 
 
 # ---- virtual hosts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -35,6 +35,7 @@ OfOperator: TypeAlias = Annotated[
     bool,
     typer.Option("--operator", help="An operator policy, which limits what policies may say."),
 ]
+GLOBAL: Final = "global-parameters"
 JsonText: TypeAlias = Annotated[str, typer.Argument(help="As JSON.", metavar="JSON")]
 
 
@@ -113,13 +114,20 @@ ParameterName: TypeAlias = Annotated[
 
 
 @parameter.command(name="ls")
-def list_parameters(url: BrokerUrl = None, as_json: AsJson = False) -> None:
+def list_parameters(
+    of_all: Annotated[
+        bool, typer.Option("--global", help="Those that belong to no virtual host.")
+    ] = False,
+    url: BrokerUrl = None,
+    as_json: AsJson = False,
+) -> None:
     """List runtime parameters.
 
     Example: headgate parameter ls
     """
-    names = ("vhost", "component", "name", "value")
-    print_rows(BrokerApi(url).get("parameters"), {name: name for name in names}, as_json)
+    names = ("name", "value") if of_all else ("vhost", "component", "name", "value")
+    rows = BrokerApi(url).get(GLOBAL if of_all else "parameters")
+    print_rows(rows, {name: name for name in names}, as_json)
 
 
 @parameter.command(name="set")
@@ -132,7 +140,7 @@ def set_parameter(
 ) -> None:
     """Set a runtime parameter.
 
-    Example: headgate parameter set shovel move '{"src-uri": "amqp://old", "dest-uri": "amqp://"}'
+    Example: headgate parameter set shovel move '{"src-uri": "amqp://old", "src-queue": "q", "dest-uri": "amqp://", "dest-queue": "q"}'
     """
     body = {"value": parse_json(value, "the value")}
     BrokerApi(url).put("parameters", component, vhost, name, body=body)
@@ -149,6 +157,26 @@ def remove_parameter(
     """
     BrokerApi(url).delete("parameters", component, vhost, name)
     typer.echo(f"cleared parameter {name} of {component}")
+
+
+@parameter.command(name="set-global")
+def set_global_parameter(name: ParameterName, value: JsonText, url: BrokerUrl = None) -> None:
+    """Set a global parameter.
+
+    Example: headgate parameter set-global cluster_tags '{"region": "eu"}'
+    """
+    BrokerApi(url).put(GLOBAL, name, body={"value": parse_json(value, "the value")})
+    typer.echo(f"set global parameter {name}")
+
+
+@parameter.command(name="rm-global")
+def remove_global_parameter(name: ParameterName, url: BrokerUrl = None) -> None:
+    """Clear a global parameter.
+
+    Example: headgate parameter rm-global cluster_tags
+    """
+    BrokerApi(url).delete(GLOBAL, name)
+    typer.echo(f"cleared global parameter {name}")
 
 
 # ---- definitions

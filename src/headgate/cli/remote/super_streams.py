@@ -7,12 +7,13 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from headgate.cli.arguments import AsJson, Yes, confirm
+from headgate.cli.guessed_verbs import NounCommands
 from headgate.cli.remote.client import BrokerApi, BrokerUrl, ShownColumns, Vhost, print_rows
 from headgate.cli.remote.topology import ArgumentTexts, parse_argument_values
 from headgate.errors import HeadgateError
 
 super_stream = typer.Typer(
-    no_args_is_help=True, help="Work with super streams of a running broker."
+    cls=NounCommands, no_args_is_help=True, help="Work with super streams of a running broker."
 )
 
 SuperStreamName: TypeAlias = Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from headgate.cli.arguments import AsJson, Headers, Yes, confirm, parse_headers
+from headgate.cli.guessed_verbs import NounCommands
 from headgate.cli.output import print_json, print_json_lines
 from headgate.cli.remote.client import (
     ApiObject,
@@ -23,7 +24,9 @@ from headgate.errors import HeadgateError
 
 exchange = typer.Typer(no_args_is_help=True)
 binding = typer.Typer(no_args_is_help=True)
-queue = typer.Typer(no_args_is_help=True, help="Work with queues of a running broker.")
+queue = typer.Typer(
+    cls=NounCommands, no_args_is_help=True, help="Work with queues of a running broker."
+)
 
 ExchangeName: TypeAlias = Annotated[
     str, typer.Argument(help="The exchange's name.", metavar="EXCHANGE")

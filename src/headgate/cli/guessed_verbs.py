@@ -1,0 +1,101 @@
+"""Verbs that users of rabbitmqctl type: those that a noun knows by another name, and whole commands that are called otherwise here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context
+
+# What a noun may call a verb, the likeliest first.
+VERBS: Final = {
+    "list": ("ls",),
+    "delete": ("rm", "clear"),
+    "remove": ("rm", "clear"),
+    "clear": ("purge", "rm"),
+    "create": ("add", "declare"),
+    "add": ("declare", "set"),
+    "set-tags": ("tags",),
+    "set-limits": ("limit",),
+    "change-password": ("password",),
+}
+_HEALTH: Final = ("await_startup", "node_health_check", "ping")
+_FACTS: Final = ("cluster_status", "environment", "report", "status")
+# The commands of rabbitmqctl that have another name here.
+COMMANDS: Final = {
+    **dict.fromkeys(_HEALTH, "broker health"),
+    **dict.fromkeys(_FACTS, "broker overview"),
+    "add_super_stream": "broker super-stream add",
+    "add_user": "user add",
+    "add_vhost": "vhost add",
+    "change_password": "user password",
+    "clear_global_parameter": "parameter rm-global",
+    "clear_operator_policy": "policy rm --operator",
+    "clear_parameter": "parameter rm",
+    "clear_permissions": "permission clear",
+    "clear_policy": "policy rm",
+    "clear_topic_permissions": "permission clear-topic",
+    "clear_user_limits": "user limit",
+    "clear_vhost_limits": "vhost limit",
+    "close_all_connections": "connection close",
+    "close_connection": "connection close",
+    "delete_queue": "broker queue rm",
+    "delete_super_stream": "broker super-stream rm",
+    "delete_user": "user rm",
+    "delete_vhost": "vhost rm",
+    "export_definitions": "definitions export",
+    "import_definitions": "definitions import",
+    "list_bindings": "binding ls",
+    "list_channels": "channel ls",
+    "list_connections": "connection ls",
+    "list_consumers": "consumer ls",
+    "list_exchanges": "exchange ls",
+    "list_global_parameters": "parameter ls --global",
+    "list_operator_policies": "policy ls --operator",
+    "list_parameters": "parameter ls",
+    "list_permissions": "permission ls",
+    "list_policies": "policy ls",
+    "list_queues": "broker queue ls",
+    "list_topic_permissions": "permission ls --topic",
+    "list_user_limits": "user ls",
+    "list_user_permissions": "permission ls --user",
+    "list_user_topic_permissions": "permission ls --topic --user",
+    "list_users": "user ls",
+    "list_vhost_limits": "parameter ls",
+    "list_vhosts": "vhost ls",
+    "purge_queue": "broker queue purge",
+    "set_global_parameter": "parameter set-global",
+    "set_operator_policy": "policy set --operator",
+    "set_parameter": "parameter set",
+    "set_permissions": "permission set",
+    "set_policy": "policy set",
+    "set_topic_permissions": "permission set-topic",
+    "set_user_limits": "user limit",
+    "set_user_tags": "user tags",
+    "set_vhost_limits": "vhost limit",
+    "start_app": "serve",
+    "update_vhost_metadata": "vhost add",
+}
+
+
+def fail_with_command(context: Context, word: str) -> None:
+    """Refuse a command of rabbitmqctl with the name that it has here; return if there is none."""
+    found = COMMANDS.get(word.replace("-", "_"))
+    if found is not None:
+        context.fail(f"rabbitmqctl's {word} is here: headgate {found}")
+
+
+class NounCommands(TyperGroup):
+    """The verbs of one noun."""
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        known = self.commands
+        guess = args[0].replace("_", "-")
+        word = next((verb for verb in (guess, *VERBS.get(guess, ())) if verb in known), args[0])
+        if word not in known:
+            fail_with_command(ctx, word)
+        return super().resolve_command(ctx, [word, *args[1:]])
