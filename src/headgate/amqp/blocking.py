@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from headgate.amqp.handshake import AmqpListener
 
 
-MOST_ANSWERS: Final = (
-    4 << 20
-)  # bytes; answers are small, but for those to basic.get and returned messages
+# In bytes. Answers are small, except those to basic.get and returned messages.
+MOST_ANSWERS: Final = 4 << 20
 
 
 def receive_during_alarm(connection: Connection, data: bytes) -> None:

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headgate.amqp.arriving import Arriving, Publish, check_content
 from headgate.amqp.confirms import AwaitedCommit
 from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
 from headgate.amqp.content import Content
 from headgate.amqp.deliveries import Unacked, count_off, sent_content, settled
 from headgate.amqp.properties import REPLY_TO
+from headgate.amqp.publish import ArrivingMessage, Publish, check_content
 from headgate.broker import (
     BrokerQueue,
     ChannelTraffic,
@@ -44,13 +44,12 @@ class Channel:
         self.sent_by: deque[tuple[float, int]] = deque()  # times, and the last delivery until then
         self.consumers: dict[str, ChannelConsumer] = {}
         self.is_closing = False
-        self.arriving: Arriving | None = None  # a publish whose content is not all here
+        self.arriving: ArrivingMessage | None = None  # a publish whose content is not all here
         self.is_confirming = False
         self.published = 0  # publishes since confirms were asked for, or since the beginning
         self.confirmed = 0
-        self.refused: list[
-            int
-        ] = []  # publishes that a queue did not take, to be nacked in their turn
+        # Publishes that a queue refused: nacked in the order of their numbers.
+        self.refused: list[int] = []
         self.waits_for_store = False  # something published in this turn is to be stored
         # Commits that publishes of earlier turns wait for, in the order of these.
         self.commits: deque[AwaitedCommit] = deque()

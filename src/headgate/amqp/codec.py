@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.amqp.content import Content, make_content
-from headgate.amqp.streamed import from_stream, to_stream
+from headgate.amqp.stream_codec import from_stream, to_stream
 from headgate.amqp.tables import decode_table, encode_table
 from headgate.broker import BrokerMessage
 from headgate.message import Message

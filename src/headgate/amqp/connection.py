@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, Final, cast
 
-from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish, resolve_publish
 from headgate.amqp.blocking import MOST_ANSWERS, go_on_if_read, limit_answers, receive_during_alarm
 from headgate.amqp.channel import Channel
 from headgate.amqp.confirms import confirm_published
@@ -35,7 +34,8 @@ from headgate.amqp.methods import (
 )
 from headgate.amqp.permissions import Permissions
 from headgate.amqp.properties import read_properties
-from headgate.amqp.replies import ConnectionFailed, bad_frame, octets, reply_code, reply_text
+from headgate.amqp.publish import PUBLISH_IDS, ArrivingMessage, Publish, resolve_publish
+from headgate.amqp.reply_codes import ConnectionFailed, bad_frame, octets, reply_code, reply_text
 from headgate.amqp.tables import Malformed
 from headgate.amqp.turns import LITTLE, LOOK_BYTES, SLICE_S, read_on
 from headgate.broker import ConnectionRefusal, Login, Refusal, VirtualHost
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         except (ConnectionFailed, Malformed):
             self._method_ids = PUBLISH_IDS
             raise
-        channel.arriving = Arriving(publish)
+        channel.arriving = ArrivingMessage(publish)
         return behind
 
     def _find_publish(self, route: bytes) -> Publish:

@@ -14,7 +14,7 @@ from headgate.amqp.content import FRAME_MAX
 from headgate.amqp.login import CertificateName, Peer, log_in
 from headgate.amqp.methods import HEARTBEAT, PREAMBLE
 from headgate.amqp.permissions import Permissions
-from headgate.amqp.replies import ConnectionFailed
+from headgate.amqp.reply_codes import ConnectionFailed
 from headgate.amqp.timeouts import AckTimeouts
 from headgate.amqp.turns import Turns, go_on, wait
 from headgate.broker import Broker, Login, LoginRefused, NotAllowed, OpenConnection

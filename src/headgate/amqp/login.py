@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
-from headgate.amqp.replies import ConnectionFailed
+from headgate.amqp.reply_codes import ConnectionFailed
 from headgate.amqp.tables import Malformed, decode_table
 from headgate.broker import AccessControl, Login, LoginRefused
 

@@ -22,6 +22,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from headgate.broker.login_throttle import LoginThrottle
 from headgate.broker.name_patterns import check_pattern, name_matches
 from headgate.broker.passwords import (
     BLOCKS,
@@ -36,7 +37,6 @@ from headgate.broker.passwords import (
 )
 from headgate.broker.refusals import AccessRefused, NotAllowed, NotFound, PreconditionFailed
 from headgate.broker.stored_table import StoredDefinitions, StoredTable
-from headgate.broker.throttle import LoginThrottle
 from headgate.broker.users import (
     DEFAULT_EXCHANGE,
     MAX_NAME_BYTES,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.broker.name_patterns import check_pattern, name_matches
-from headgate.broker.policy_keys import UNSUPPORTED, check_definition, merge_operator
+from headgate.broker.policy_keys import UNSUPPORTED, check_definition
+from headgate.broker.policy_precedence import merge_operator
 from headgate.broker.refusals import NotFound, PreconditionFailed
 from headgate.broker.stored_table import StoredDefinitions, StoredTable
 from headgate.broker.users import check_name

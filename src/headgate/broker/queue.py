@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.browsers import QueueBrowsers
 from headgate.broker.consumer import BrokerConsumer
+from headgate.broker.consumer_filters import ConsumerFilters
 from headgate.broker.contract import BrokerQueue
-from headgate.broker.filtering import QueueFiltering
 from headgate.broker.lane import QueueLane, free_entries
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.queue_definition import QueueDefinition
 from headgate.broker.queue_expiry import UnusedWatch
 from headgate.broker.queue_limits import deliver_first, has_space, is_over_limits
 from headgate.broker.records import make_record
+from headgate.broker.redelivery import QuorumRedelivery
 from headgate.broker.refusals import AccessRefused, ResourceLocked
-from headgate.broker.returns import QuorumReturns
 from headgate.store import LaneFacts
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class ClassicQueue(BrokerQueue):
         self.waiting = 0  # came back, and wait for their next delivery
         self._expiry_armed: int | None = None
         self._watch = UnusedWatch(self)
-        self._filtering = QueueFiltering(self)
-        self._returns = QuorumReturns(self)
+        self._consumer_filters = ConsumerFilters(self)
+        self._redelivery = QuorumRedelivery(self)
         self._browsers: QueueBrowsers | None = None  # since the first consumer that browses
         self.redefine(definition)
 
@@ -75,7 +75,7 @@ class ClassicQueue(BrokerQueue):
         self._many = bool(definition.max_priority) or definition.type == "quorum"
         self._lane = self._lane_of(0)
         self._watch.begin(definition.expires)
-        self._filtering.redefine(definition.filter)
+        self._consumer_filters.redefine(definition.filter)
         self.enforce_limits()
 
     @property
@@ -92,7 +92,7 @@ class ClassicQueue(BrokerQueue):
                 return False
             lane = self._lane_of(self.definition.level_of(message.priority))
             expires = self._expires(message)
-            if expires == self._broker.now() and self._filtering.can_deliver(message):
+            if expires == self._broker.now() and self._consumer_filters.can_deliver(message):
                 expires = None  # a lifetime of nothing: it is delivered at once, or not at all
         entry = QueueEntry(self._next_position, message, lane.priority, expires)
         self._next_position += 1
@@ -137,7 +137,7 @@ class ClassicQueue(BrokerQueue):
         self.traffic.requeue += len(entries)
         for entry in sorted(entries, reverse=True):
             entry.redelivered = True
-            if self.definition.type != "quorum" or self._returns.accepts(entry, failed):
+            if self.definition.type != "quorum" or self._redelivery.accepts(entry, failed):
                 self.give_back(entry)
         self.enforce_limits()
         self.arm_expiry()
@@ -211,7 +211,7 @@ class ClassicQueue(BrokerQueue):
         self.note_use()
         self.drop_expired()
         self._broker.dirty.add(self)
-        entries = self._filtering.take_one()
+        entries = self._consumer_filters.take_one()
         if not entries:
             self.traffic.get_empty += 1
             return None
@@ -262,7 +262,7 @@ class ClassicQueue(BrokerQueue):
         if (consumer.exclusive and is_shared) or any(c.exclusive for c in self.consumers):
             where = f"queue '{self.name}' in vhost '{self.vhost.name}'"
             raise AccessRefused(f"{where} in exclusive use")
-        self._filtering.add(consumer)
+        self._consumer_filters.add(consumer)
         self.consumers.append(consumer)
         if self.definition.single_active:  # the active one stays, and the others wait by priority
             self.consumers[1:] = sorted(self.consumers[1:], key=lambda c: -c.priority)
@@ -276,7 +276,7 @@ class ClassicQueue(BrokerQueue):
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
-        self._filtering.remove(consumer)
+        self._consumer_filters.remove(consumer)
         next(level for level in self._levels if consumer in level).remove(consumer)
         self._levels = [level for level in self._levels if level]
         self.note_use()
@@ -303,7 +303,7 @@ class ClassicQueue(BrokerQueue):
 
     def set_filter(self, consumer: BrokerConsumer, text: str | None) -> None:
         """Let a consumer have another filter, or none; nothing is lost by that, and nothing comes twice."""
-        self._filtering.change(consumer, text)
+        self._consumer_filters.change(consumer, text)
         self._broker.dirty.add(self)
 
     # ---- restart

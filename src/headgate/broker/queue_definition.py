@@ -13,15 +13,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.broker.filter_argument import X_FILTER, ParsedFilter, read_filter
-from headgate.broker.policy_keys import MAX_TIMER_MS, merge_arguments
+from headgate.broker.policy_keys import MAX_SEGMENT_BYTES, MAX_TIMER_MS
+from headgate.broker.policy_precedence import merge_arguments
 from headgate.broker.refusals import PreconditionFailed
 
 QueueType: TypeAlias = OneOf["classic", "quorum", "stream"]
 UnmatchedPolicy: TypeAlias = OneOf["keep", "dead-letter", "drop"]
 OverflowPolicy: TypeAlias = OneOf["drop-head", "reject-publish", "reject-publish-dlx"]
-ArgumentCheck: TypeAlias = Callable[
-    [Any], str | None
-]  # what is wrong with a value, in RabbitMQ's words
+# Returns what is wrong with a value, in RabbitMQ's words, or None.
+ArgumentCheck: TypeAlias = Callable[[Any], str | None]
 
 MAX_AGE_S: Final = 1_577_880_000  # fifty years
 DELIVERY_LIMIT: Final = 20  # of quorum queues
@@ -30,7 +30,6 @@ UNMATCHED: Final = ("keep", "dead-letter", "drop")
 OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders", "min-masters")
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
-MAX_SEGMENT_BYTES: Final = 3_000_000_000
 _AGE: Final = re.compile(r"(\d+)([YMDhms])")
 _SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 

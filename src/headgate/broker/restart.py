@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.broker.queue import ClassicQueue
-from headgate.broker.returns import WAITING, QuorumReturns
+from headgate.broker.redelivery import WAITING, QuorumRedelivery
 from headgate.store import Contents
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _restore_waiting(broker: Broker, contents: Contents) -> None:
         queue_name, level, position = rest.rsplit("\0", 2)
         vhost = broker.vhosts.get(name)
         queue = None if vhost is None else vhost.queues.get(queue_name)
-        is_there = isinstance(queue, ClassicQueue) and QuorumReturns(queue).hold_again(
+        is_there = isinstance(queue, ClassicQueue) and QuorumRedelivery(queue).hold_again(
             int(level), int(position), int(value)
         )
         if not is_there:

@@ -8,7 +8,8 @@ import pytest
 
 from headgate.amqp.content import make_content
 from headgate.broker import Broker, NotFound, PreconditionFailed
-from headgate.broker.policy_keys import KEYS, merge_arguments, merge_operator
+from headgate.broker.policy_keys import KEYS
+from headgate.broker.policy_precedence import merge_arguments, merge_operator
 from tests.unit.broker.conftest import MakeBroker
 
 
