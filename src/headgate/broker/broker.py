@@ -92,9 +92,8 @@ class Broker:
         self.changed: set[BrokerQueue] = set()  # queues whose numbers statistics have not read
         self.connections: dict[str, OpenConnection] = {}
         self.writing: set[Flushed] = set()  # connections that have something to write
-        self.touched: set[QueueLane] = (
-            set()
-        )  # lanes with rows or deliveries that no commit has seen
+        # Lanes with rows or deliveries that are not part of any commit yet.
+        self.touched: set[QueueLane] = set()
         self.vhosts: dict[str, VirtualHost] = {}
         self._leaving: set[str] = set()  # virtual hosts whose contents are being deleted
         self._call_later = call_later

@@ -59,9 +59,8 @@ class BrokerConsumer(ABC):
         self.shares_prefetch = shares_prefetch  # with other consumers of its channel
         self.arguments = dict(arguments or {})
         self.browses = self.arguments.get("x-browse") is True  # it looks at entries and takes none
-        self.filter_text: str | None = (
-            None  # what it asked for; the queue may have a filter for those that do not
-        )
+        # The filter that it asked for; without one, the queue's own filter counts, if it has one.
+        self.filter_text: str | None = None
         self.filter: ConsumerFilter | None = None
 
     @abstractmethod

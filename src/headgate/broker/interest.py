@@ -19,15 +19,12 @@ class LaneInterest:
 
     def __init__(self, evaluated: int) -> None:
         self.wanted: dict[int, frozenset[QueueFilter]] = {}
-        self.entries: dict[
-            int, QueueEntry
-        ] = {}  # of the positions that are wanted, as far as in memory
-        self.fresh: dict[
-            int, QueueEntry
-        ] = {}  # published or returned since filters were last asked
-        self.evaluated = (
-            evaluated  # the filters that are not behind have examined everything up to here
-        )
+        # The entries at wanted positions, as far as they are in memory.
+        self.entries: dict[int, QueueEntry] = {}
+        # Entries that were published or came back since filters were last asked.
+        self.fresh: dict[int, QueueEntry] = {}
+        # The position up to which the filters of the current group have examined everything.
+        self.evaluated = evaluated
         self.lost: dict[int, int] = {}  # positions whose last filter left, and when
 
     def left(self, position: int) -> None:

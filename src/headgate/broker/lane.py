@@ -65,13 +65,11 @@ class QueueLane:
         self.tail: deque[QueueEntry] = deque()
         self.returned: list[QueueEntry] = []
         self.gap = 0  # rows only in the store
-        self.gap_after = (
-            self.gap_last
-        ) = -1  # the positions of the gap are between these, the last included
+        # The positions of the gap are between these, the last included.
+        self.gap_after = self.gap_last = -1
         self.holes = 0  # entries in memory that were taken and are still in their place
-        self.gap_holes: set[int] = (
-            set()
-        )  # rows in the store that were taken out of the gap or the tail
+        # Positions of rows in the store that were taken out of the gap or the tail.
+        self.gap_holes: set[int] = set()
         self.interest: LaneInterest | None = None  # what filters want of it, if there are filters
         # What may have been delivered, as the store knows it, as it will after the next commit; and what was handed to it.
         self.marked = self.marking = -1

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from headgate.broker.queue import ClassicQueue
 
 SHARE: Final = 64  # entries that a consumer is given before it is the next one's turn, at most
-NOTES: Final = (
-    512  # matches that are noted ahead as delivered, so that few deliveries wait for a commit
-)
+# Matches that are noted as delivered ahead of time, so that few deliveries wait for a commit.
+NOTES: Final = 512
 
 
 class SelectiveDelivery:

@@ -67,12 +67,10 @@ class Statistics:
         self.exchanges: dict[tuple[str, str], Sampled] = {}  # by virtual host and name
         self.channels: dict[ClientChannel, Sampled] = {}
         self.connections: dict[OpenConnection, Sampled] = {}
-        self.vhosts: dict[
-            str, Sampled
-        ] = {}  # VHOST_COUNTERS, then QUEUE_COUNTERS, then QUEUE_GAUGES
-        self._totals: dict[
-            str, CounterValues
-        ] = {}  # of the queues of a virtual host, also of those deleted
+        # Values in the order VHOST_COUNTERS, QUEUE_COUNTERS, QUEUE_GAUGES.
+        self.vhosts: dict[str, Sampled] = {}
+        # The sums of all queues of a virtual host, deleted ones included.
+        self._totals: dict[str, CounterValues] = {}
         self._moving: set[BrokerQueue] = set()  # queues that have a rate, or will
         self.watchers: list[Callable[[set[BrokerQueue]], None]] = []
         self._stopped = False

@@ -61,12 +61,10 @@ class VirtualHost:
         self.topology = Topology()
         self.topology.on_removal = self._removed
         self.queues: dict[str, BrokerQueue] = {}
-        self.replies: dict[
-            str, ReplyTaker
-        ] = {}  # consumers of direct replies, by the address of each
-        self._exclusive: dict[
-            object, dict[BrokerQueue, None]
-        ] = {}  # by the connection that owns them
+        # Consumers of direct replies, by the address of each.
+        self.replies: dict[str, ReplyTaker] = {}
+        # Exclusive queues, by the connection that owns them.
+        self._exclusive: dict[object, dict[BrokerQueue, None]] = {}
         self._routes = KnownRoutes()
         self.effects = PolicyEffects(self)
         self.traffic = ExchangeTraffic()

@@ -36,9 +36,8 @@ class NodeOptions:
     product: str = "RabbitMQ"
     version: str = "4.0.5"
     data: Path | None = None
-    listeners: list[ListeningPort] = field(
-        default_factory=list
-    )  # the server adds them as it begins to listen
+    # The server adds them as it begins to listen.
+    listeners: list[ListeningPort] = field(default_factory=list)
     # When each certificate that is in use expires, by its file.
     certificates: Callable[[], Mapping[str, datetime]] = dict
 

@@ -33,9 +33,8 @@ class ShovelOptions:
     source: str  # addresses
     destination: str
     queue: str | None = None  # of the source; or
-    exchange: str | None = (
-        None  # whose messages, from now on, are moved: a queue of the shovel's own is bound to it
-    )
+    # The exchange whose new messages are moved: a queue of the shovel's own is bound to it.
+    exchange: str | None = None
     routing_key: str = "#"
     to_queue: str | None = None
     to_exchange: str | None = None

@@ -19,9 +19,8 @@ class DelayedRows:
 
     def __init__(self) -> None:
         self._records: dict[DelayedKey, bytes] = {}
-        self._groups: dict[
-            int, list[DelayedKey]
-        ] = {}  # also keys that were deleted, until the last
+        # Keys by second; deleted keys stay until their group is empty.
+        self._groups: dict[int, list[DelayedKey]] = {}
         self._live: dict[int, int] = {}  # records of each group
         self._order: list[int] = []  # the numbers of the groups, sorted
         self._unsorted: set[int] = set()

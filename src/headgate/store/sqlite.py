@@ -100,9 +100,8 @@ class SqliteStore(Store):
         last_body = self._value("SELECT max(id) FROM body")
         super().__init__(1 + (last_body or 0))
         self._shares = last_body is not None  # whether a row may name a shared body
-        self._notes = (
-            self._value("SELECT max(id) FROM note") is not None
-        )  # whether there may be any
+        # Whether the table of notes may have rows.
+        self._notes = self._value("SELECT max(id) FROM note") is not None
         self._committer = GroupCommitter(self._write, post, on_trouble)
 
     def commit(self, then: Callable[[], None] | None = None) -> None:

@@ -118,9 +118,8 @@ class Endpoint:
     needs: Tag | None  # the tag of those who may ask; None for everybody
     query: tuple[str, ...] = ()
     body: Mapping[str, Any] | None = None  # JSON schema
-    told: (
-        tuple[str, ...] | None
-    ) = ()  # what the audit trail tells of the body; None: not even that it was asked
+    # The parts of the body that the audit trail shows; None: the request is not in it at all.
+    told: tuple[str, ...] | None = ()
 
     @property
     def segments(self) -> list[str]:

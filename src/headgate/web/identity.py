@@ -25,9 +25,8 @@ class Identity:
     """A user that has logged in."""
 
     login: Login
-    password: PasswordHash | None = field(
-        default=None, repr=False
-    )  # while it stays, a session may last
+    # The password it logged in with: its sessions end when the user gets another.
+    password: PasswordHash | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:

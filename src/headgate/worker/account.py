@@ -20,9 +20,8 @@ class WorkCounts:
 
     messages: Counter[tuple[str, str]] = field(default_factory=Counter)  # by queue and outcome
     buckets: Counter[tuple[str, int]] = field(default_factory=Counter)  # by queue and bucket
-    seconds: Counter[str] = field(
-        default_factory=Counter
-    )  # of handlers, by queue; not whole numbers
+    # The time that handlers took, by queue; fractions of seconds.
+    seconds: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: WorkCounts) -> None:
         self.messages.update(other.messages)

@@ -55,9 +55,8 @@ class CommitterPool:
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)  # a run of a closed job, or a thread
         self._jobs: set[Job] = set()
-        self._due: list[
-            tuple[float, int, Job]
-        ] = []  # a heap; only the newest entry of a job counts
+        # A heap; only the newest entry of a job counts.
+        self._due: list[tuple[float, int, Job]] = []
         self._numbers = count()
         self._threads = self._runs = 0  # the threads there are; the runs that were begun
         self._leads_until: float | None = None  # when the leader wakes by itself; None without one
