@@ -1,4 +1,4 @@
-"""AMQP 0-9-1: frames in, verbs of the broker out."""
+"""AMQP 0-9-1: parses frames, calls the broker, and sends its deliveries and answers."""
 
 from typing import TYPE_CHECKING
 

@@ -42,7 +42,7 @@ from headgate.message import (
 
 HEAD: Final = "amqp"
 OFFSET: Final = "x-stream-offset"
-CACHED: Final = 2_048  # heads that are remembered
+MOST_CACHED: Final = 2_048  # heads that are remembered
 
 # Flags of the content header, and the properties that are columns of their own in a stream.
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x8000, 0x4000, 0x2000, 0x1000
@@ -119,7 +119,7 @@ def from_stream(offset: int, message: Message) -> Content:
 
 
 def _remember(cache: dict[Key, Value], key: Key, value: Value) -> Value:
-    if len(cache) >= CACHED:
+    if len(cache) >= MOST_CACHED:
         cache.clear()
     cache[key] = value
     return value

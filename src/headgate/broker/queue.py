@@ -22,8 +22,9 @@ from headgate.store import LaneFacts
 if TYPE_CHECKING:
     from headgate.broker.vhost import VirtualHost
 
-SHARE: Final = 64  # entries that a consumer is given before it is the next one's turn, at most
-GIVEN_BYTES: Final = 1 << 20  # and bytes, before it is seen whether it reads them
+SHARE: Final = 64  # the most entries for one consumer before the next one has its turn
+# The most bytes, before it is known whether the client reads them.
+GIVEN_BYTES: Final = 1 << 20
 
 
 class ClassicQueue(BrokerQueue):
@@ -56,7 +57,7 @@ class ClassicQueue(BrokerQueue):
         self._next_position = self._first_position = 1
         self._turn = 0
         self.is_draining = False
-        self.waiting = 0  # came back, and wait for their next delivery
+        self.waiting = 0  # messages that wait for the delay before their next delivery
         self._expiry_armed: int | None = None
         self._watch = UnusedWatch(self)
         self._consumer_filters = ConsumerFilters(self)
@@ -93,7 +94,7 @@ class ClassicQueue(BrokerQueue):
             lane = self._lane_of(self.definition.level_of(message.priority))
             expires = self._expires(message)
             if expires == self._broker.now() and self._consumer_filters.can_deliver(message):
-                expires = None  # a lifetime of nothing: it is delivered at once, or not at all
+                expires = None  # an expiration of 0: it is delivered at once, or not at all
         entry = QueueEntry(self._next_position, message, lane.priority, expires)
         self._next_position += 1
         if (self.durable and message.persistent) or lane.must_page:
@@ -132,7 +133,7 @@ class ClassicQueue(BrokerQueue):
         self._broker.dirty.add(self)
 
     def requeue(self, entries: Sequence[QueueEntry], *, failed: bool = True) -> None:
-        """Take entries back to where they stood."""
+        """Take entries back to their old positions."""
         self.unacked -= len(entries)
         self.traffic.requeue += len(entries)
         for entry in sorted(entries, reverse=True):
@@ -144,12 +145,12 @@ class ClassicQueue(BrokerQueue):
         self._broker.dirty.add(self)
 
     def give_back(self, entry: QueueEntry) -> None:
-        """Let an entry be ready again where it stood."""
+        """Make an entry ready again at its old position."""
         self._lanes[entry.lane].give_back(entry)
         self.ready_bytes += entry.message.body_size
 
     def give_back_late(self, entry: QueueEntry) -> None:
-        """Let an entry be ready again that had to wait for that."""
+        """Make an entry ready again after its delay."""
         self.waiting -= 1
         if not self.is_deleted:
             self.give_back(entry)
@@ -247,7 +248,7 @@ class ClassicQueue(BrokerQueue):
         return count
 
     def close(self) -> None:
-        """It has no files of its own: the store does."""
+        """Do nothing: all files belong to the store."""
 
     # ---- consumers
 
@@ -302,7 +303,7 @@ class ClassicQueue(BrokerQueue):
         return self._next_position - 1
 
     def set_filter(self, consumer: BrokerConsumer, text: str | None) -> None:
-        """Let a consumer have another filter, or none; nothing is lost by that, and nothing comes twice."""
+        """Give a consumer another filter, or none; no message is lost or delivered twice by the change."""
         self._consumer_filters.change(consumer, text)
         self._broker.dirty.add(self)
 
@@ -343,7 +344,7 @@ class ClassicQueue(BrokerQueue):
         return self._broker.now() + min(times) if times else None
 
     def arm_expiry(self) -> None:
-        """Have expired entries dropped when the next one at the front is due."""
+        """Set the timer for the next entry at the front that expires."""
         fronts = [lane.peek() for lane in self._lanes.values()]
         due = min((e.expires for e in fronts if e and e.expires is not None), default=None)
         if due is not None and (self._expiry_armed is None or due < self._expiry_armed):
@@ -361,7 +362,7 @@ class ClassicQueue(BrokerQueue):
     # ---- limits
 
     def enforce_limits(self) -> None:
-        """Drop from the front what is too much; in a queue with priorities, what would be delivered next."""
+        """Drop entries from the front until the limits hold; with priorities, those that would be delivered next."""
         if self.definition.overflow == "drop-head":
             while len(self) and is_over_limits(self):
                 self.discard(self._pop(self._foremost()), "maxlen")
@@ -409,7 +410,7 @@ class ClassicQueue(BrokerQueue):
         return len(entries)
 
     def hand_over(self, consumer: BrokerConsumer, entries: list[QueueEntry]) -> None:
-        """Let a consumer have entries that were taken."""
+        """Deliver entries that were taken to a consumer."""
         traffic = self.traffic
         if traffic.requeue > traffic.redeliver:
             traffic.redeliver += sum(entry.redelivered for entry in entries)
@@ -467,7 +468,7 @@ class ClassicQueue(BrokerQueue):
         self.arm_expiry()
 
     def _note_delivery(self, lane: QueueLane, entry: QueueEntry, unmarked: bool) -> bool:
-        """Have it noted that an entry was perhaps delivered; False if it must wait for that."""
+        """Note that an entry may have been delivered; False if it must wait until the note is durable."""
         if not unmarked and not lane.may_deliver(entry.position):
             self._broker.want_mark(lane, entry.position)
             return False

@@ -1,4 +1,4 @@
-"""What a queue is to do: its arguments, checked, and the one effective definition that follows from them.
+"""The definition of a queue: checks its x-arguments, and combines them with policies to the effective values.
 
 No other module reads arguments that begin with `x-`. The texts of refusals are those of RabbitMQ 4.0.5.
 """
@@ -35,14 +35,14 @@ _SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m"
 
 
 class DelayedRetry(NamedTuple):
-    """How long a message of a quorum queue that came back waits for its next delivery."""
+    """The delay of a message of a quorum queue between two deliveries."""
 
     type: str  # failed: rejected, or its consumer is gone; returned: given back; or all
     least_ms: int
     most_ms: int
 
     def delay_ms(self, deliveries: int, failed: bool) -> int:
-        """The delay of a message that came back this often, and failed this time or was only given back."""
+        """The delay after this many deliveries; `failed`: rejected or its consumer lost, otherwise only given back."""
         if self.type not in ("all", "failed" if failed else "returned"):
             return 0
         return min(self.least_ms * max(1, deliveries), self.most_ms)
@@ -50,7 +50,7 @@ class DelayedRetry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """The effective definition of a queue."""
+    """The effective settings of a queue, from its arguments and policies."""
 
     type: QueueType = "classic"
     message_ttl: int | None = None  # milliseconds
@@ -75,7 +75,7 @@ class QueueDefinition:
 
     @property
     def lanes(self) -> int:
-        """How many lanes of the store it needs: one for each priority that it tells apart."""
+        """How many lanes of the store the queue needs: one for each priority that it distinguishes."""
         return 2 if self.type == "quorum" else self.max_priority + 1
 
     def level_of(self, priority: int) -> int:
@@ -106,14 +106,14 @@ def define_queue(
     policy: Mapping[str, Any] | None = None,
     auto_delete: bool = False,
 ) -> QueueDefinition:
-    """Check the arguments of a declaration, and return what follows from them and from policies."""
+    """Check the arguments of a declaration, and combine them with the values of policies."""
     queue = f"queue '{name}' in vhost '{vhost}'"
     where = f"for {queue}"
     kind = _queue_type(arguments, where)
     for argument, value in arguments.items():
         checks = ARGUMENTS.get(argument)
         if checks is None or (argument in _STREAMS_OWN and kind != "stream"):
-            continue  # RabbitMQ ignores what it does not know
+            continue  # RabbitMQ ignores arguments that it does not know
         if kind not in checks.types:
             raise PreconditionFailed(
                 f"invalid arg '{argument}' {where} of queue type rabbit_{kind}_queue"
@@ -155,7 +155,7 @@ def check_equivalent(
 
 
 def type_name(value: object) -> str:
-    """What AMQP calls the type of a value."""
+    """The name of the AMQP type of a value."""
     match value:
         case bool():
             return "bool"
@@ -180,7 +180,7 @@ def type_name(value: object) -> str:
 
 
 def age_seconds(text: str) -> int | None:
-    """The seconds of a text like `7D`, or None if it is none, or zero; an age beyond all messages is cut."""
+    """The seconds of a text like `7D`, at most fifty years; None if it is no age, or zero."""
     match = _AGE.fullmatch(text)
     return (int(min(float(match[1]) * _SECONDS[match[2]], MAX_AGE_S)) or None) if match else None
 
@@ -366,7 +366,9 @@ def _queue_type(arguments: Mapping[str, Any], where: str) -> QueueType:
 def _effective(kind: QueueType, arguments: Mapping[str, Any]) -> QueueDefinition:
     get = arguments.get
     limit = get("x-delivery-limit")
-    if isinstance(limit, bool) or not isinstance(limit, int):  # RabbitMQ takes it, and ignores it
+    if isinstance(limit, bool) or not isinstance(
+        limit, int
+    ):  # RabbitMQ accepts such a value, and ignores it
         limit = DELIVERY_LIMIT
     age = get("x-max-age")
     return QueueDefinition(

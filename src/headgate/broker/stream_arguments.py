@@ -1,4 +1,4 @@
-"""What a consumer of a stream queue asks for: its arguments, checked. The texts of refusals are those of RabbitMQ 4.0.5."""
+"""The arguments of a consumer of a stream queue, and their checks. The texts of refusals are those of RabbitMQ 4.0.5."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConsumeArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class StreamSubscription:
-    """Where a consumer begins, and what it is sent."""
+    """Where a consumer of a stream begins, and which messages it gets."""
 
     start: StreamStart = "next"
     filter: ParsedFilter | None = None
@@ -106,14 +106,14 @@ def _read_flag(where: str, arguments: Mapping[str, Any], name: str) -> bool:
 
 
 def stored_filter_value(text: str) -> str:
-    """A filter value as the stream stores it: a digest where the text is too long, or holds what no stream does."""
+    """A filter value as the stream stores it: a digest where the text is too long, or has characters that no stream stores."""
     if len(text.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES and not UNSTORABLE.search(text):
         return text
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def stream_options(definition: QueueDefinition, fsync: Fsync) -> StreamOptionFields:
-    """The options of a queue's stream, as far as its definition has an opinion."""
+    """The options of a queue's stream that its definition sets."""
     options: StreamOptionFields = {"fsync": fsync}
     if definition.indexed:
         options["indexed"] = definition.indexed

@@ -50,7 +50,7 @@ def message_in_broker_queue(queue: BrokerQueue, position: int) -> Sighting:
 
 
 def sight_entry(queue: BrokerQueue, entry: QueueEntry) -> Sighting:
-    """What is shown of an entry."""
+    """The sighting of an entry of a queue."""
     full = queue.vhost.broker.codec.to_stream(entry.message)
     properties = {name: value for name, value in full.properties.items() if name in PROPERTY_NAMES}
     message = Message(

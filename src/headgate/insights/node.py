@@ -30,7 +30,7 @@ class ListeningPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """What a server knows of itself and its broker does not."""
+    """Facts that the server knows and its broker does not."""
 
     name: str = field(default_factory=lambda: f"headgate@{socket.gethostname().partition('.')[0]}")
     product: str = "RabbitMQ"
@@ -62,7 +62,7 @@ class NodeFacts:
 
 
 def node_facts(broker: Broker, options: NodeOptions) -> NodeFacts:
-    """Look at this process."""
+    """Read the facts about this process and its machine."""
     from headgate.broker import used_bytes
 
     active = active_alarms(broker)

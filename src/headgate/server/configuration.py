@@ -85,7 +85,7 @@ def a_number(least: int = 0, most: int = 2**63 - 1) -> Callable[[Any], int]:
 
 
 def a_share_or_size(value: Any) -> float:
-    """A share of the whole, as 0.6, or a size."""
+    """A share of the machine's memory such as 0.6, or a size."""
     if isinstance(value, float) and 0 < value <= 1:
         return value
     return a_size(value)
@@ -199,7 +199,7 @@ class ServerOptions:
 
     @classmethod
     def load(cls, file: Path | None = None, **overrides: Any) -> ServerOptions:
-        """The settings of a file, and instead of them those that are given; None is not given, unless it is the data."""
+        """The settings of a file, overridden by those given; None counts as not given, except for `data`."""
         path = file or find_file()
         given = {} if path is None else read_file(path)
         given |= {key: v for key, v in overrides.items() if v is not None or key == "data"}
@@ -215,7 +215,7 @@ class ServerOptions:
 
 
 def find_file(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The file that is read when none is named, if there is one."""
+    """The file that is read by default, if it exists."""
     if named := environment.get(PREFIX + "CONFIG"):
         return Path(named)
     return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
@@ -237,7 +237,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _begin_at(directory: Path, value: Any) -> Any:
-    """A value whose paths begin at a directory."""
+    """Resolve the relative paths in a value from a directory."""
     if isinstance(value, tuple):
         return tuple(_begin_at(directory, part) for part in value)
     return directory / value if isinstance(value, Path) else value
@@ -280,6 +280,6 @@ def _flatten(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shorten(problem: HeadgateError) -> str:
-    """What is wrong with a value, as the end of a sentence that begins with its name."""
+    """The problem of a value, as the end of a sentence that begins with the name of its setting."""
     text = str(problem)
     return text if text.startswith("must") else f"is wrong: {text}"

@@ -35,7 +35,7 @@ _RABBITMQ_STATES: Final = {"waiting to connect again": "starting", "failed": "te
 
 @dataclass(frozen=True, slots=True)
 class ShovelState:
-    """What a shovel of the broker does now."""
+    """The state of a shovel that runs in the broker."""
 
     vhost: str
     name: str
@@ -77,14 +77,14 @@ class DynamicShovels:
         ] = {}
 
     def start(self) -> None:
-        """Run those that are set, and from now on those that will be."""
+        """Run a shovel for each parameter that is set, and follow changes of parameters."""
         self._parameters.checks[COMPONENT] = _check
         self._parameters.watchers[COMPONENT] = self._changed
         for parameter in self._parameters.list(component=COMPONENT):
             self._changed(parameter)
 
     async def close(self) -> None:
-        """Stop all; messages under way stay at their sources."""
+        """Stop all shovels; messages under way stay at their sources."""
         tasks = [task for _, _, task in self._running.values()]
         for task in tasks:
             task.cancel()
@@ -116,7 +116,7 @@ class DynamicShovels:
                 delay = parameter.value.get("reconnect-delay", RECONNECT_S)
                 facts = {"shovel": parameter.name, "vhost": parameter.vhost, "why": str(problem)}
                 log.error("a shovel failed", extra={**facts, "trying_again_in_s": delay or None})
-                if not delay:  # which in RabbitMQ means never
+                if not delay:  # a delay of 0 means, as in RabbitMQ, that it is not started again
                     return
                 await asyncio.sleep(delay)
         log.info("shovel %s is done: %d messages moved", parameter.name, shovel.moved)
@@ -126,7 +126,7 @@ class DynamicShovels:
 
 
 def read_options(value: Mapping[str, Any]) -> ShovelOptions:
-    """The options that a parameter says."""
+    """The options in the value of a parameter."""
     get = value.get
     until = get("src-delete-after", get("delete-after", "never"))
     return ShovelOptions(
@@ -159,7 +159,7 @@ def _uri(value: Mapping[str, Any], key: str) -> str:
 
 
 def _check(parameter: Parameter) -> None:
-    """Refuse a parameter of which no shovel can be made."""
+    """Refuse a parameter that does not describe a shovel."""
     value = parameter.value
     if not isinstance(value, Mapping):
         raise PreconditionFailed(

@@ -1,7 +1,7 @@
 """A shovel moves messages from a queue or exchange of one broker to another, Headgate or RabbitMQ, without losing one.
 
 A message is acknowledged at its source when the destination has confirmed it. A shovel that is killed in between, or loses
-either connection, moves some messages twice: at least once, never less.
+either connection, may move some messages twice: delivery is at least once.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ log: Final = logging.getLogger(__name__)
 PREFETCH: Final = 1000
 RECONNECT_S: Final = (0.5, 30.0)  # first and longest pause
 NOT_FOUND: Final = 404
-LASTING_CODES: Final = (403, 404, 405, 406, 530)  # trying again would not help
+LASTING_CODES: Final = (403, 404, 405, 406, 530)  # errors that trying again would not mend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShovelOptions:
-    """From where to where, and what. Without a target, messages keep their exchange and routing key."""
+    """Source, destination and limits of a shovel. Without a target, messages keep their exchange and routing key."""
 
     source: str  # addresses
     destination: str
@@ -73,7 +73,7 @@ class Shovel:
 
     @property
     def state(self) -> str:
-        """What it does now; behind a colon the reason, where there is one."""
+        """What the shovel does now, with the reason behind a colon, if there is one."""
         return self._state
 
     @state.setter
@@ -81,7 +81,7 @@ class Shovel:
         self._state, self.since = state, datetime.now(UTC)
 
     def stop(self) -> None:
-        """Let `run` return after what is under way."""
+        """Let `run` return when the messages under way are settled."""
         self._stopping.set()
 
     async def run(self) -> None:

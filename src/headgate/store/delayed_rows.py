@@ -45,7 +45,7 @@ class DelayedRows:
         self._records[key] = record
 
     def _forget(self, group: int) -> None:
-        """Count a record less in a group, and drop the group with its last."""
+        """Subtract a record from the count of its group, and drop an empty group."""
         self._live[group] -= 1
         if not self._live[group]:
             del self._groups[group], self._live[group]

@@ -1,4 +1,4 @@
-"""What a worker has done: messages by queue and outcome, and how long handlers took."""
+"""The account of a worker: messages by queue and outcome, and how long handlers took."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WorkAccount:
         self._counts = WorkCounts()
         self.processes = 1  # that are running
         self.replaced = 0  # processes that had to be replaced
-        self.died = 0  # those of them that ended by themselves or were killed
+        self.died = 0  # replaced processes that had ended by themselves or been killed
 
     def observe(self, report: HandlerReport) -> None:
         """Count one call of a handler."""
@@ -52,7 +52,7 @@ class WorkAccount:
             self._counts.seconds[report.queue] += report.seconds  # type: ignore[assignment]
 
     def add(self, counts: WorkCounts) -> None:
-        """Add what another process has done."""
+        """Add the counts of another process."""
         with self._lock:
             self._counts.add(counts)
 

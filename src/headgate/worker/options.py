@@ -1,4 +1,4 @@
-"""What a worker does: which handler, for which queues, how many at a time, for how long, and how it retries."""
+"""The options of a worker: its handler and queues, how many messages at a time, time limits, retries."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def load_handler(text: str) -> MessageHandler:
 def _check_takes_delivery(handler: Callable[..., object], text: str) -> None:
     try:
         signature = inspect.signature(handler)
-    except ValueError:  # some that are written in C have none
+    except ValueError:  # some functions written in C have no signature
         return
     try:
         signature.bind(None)

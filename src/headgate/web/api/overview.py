@@ -1,4 +1,4 @@
-"""The broker as a whole over HTTP: overview, node, cluster name, features, who asks."""
+"""The broker as a whole over HTTP: overview, node, cluster name, features, the user of the request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.web.problems import missing
 api = EndpointTable()
 
 CLUSTER_NAME: Final = "cluster_name"  # the global parameter that holds it
-# Clients ask whether a feature is there; these are.
+# The feature flags that clients are told are enabled.
 FEATURES: Final = ("classic_queue_type_delivery_support", "direct_exchange_routing_v2", "feature_flags_v2", "message_containers", "quorum_queue", "stream_queue", "virtual_host_metadata")  # fmt: skip
 
 

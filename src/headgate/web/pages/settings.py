@@ -1,4 +1,4 @@
-"""What operators set: policies, users, virtual hosts, definitions. Changes go to the API, which checks who may."""
+"""The pages of policies, users, virtual hosts and definitions. Changes go to the API, which checks permissions."""
 
 from __future__ import annotations
 
