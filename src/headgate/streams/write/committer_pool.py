@@ -18,7 +18,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from headgate.forks import call_in_child
+from headgate.forks import call_in_every_child
 
 _log = logging.getLogger(__name__)
 
@@ -214,11 +214,8 @@ class CommitterPool:
 # ---- the one pool of a process -----------------------------------------------------------------------
 
 
-class _ForkGuard:
-    """Registered for ever: a forked child has a pool of its own, because it has none of these threads."""
-
-
-def _begin_in_child(_: _ForkGuard) -> None:
+def _begin_in_child() -> None:
+    """Give a forked child a pool of its own, because it has none of the threads of its parent."""
     global _pool
     _pool = CommitterPool()
 
@@ -234,5 +231,4 @@ def expect_wait() -> None:
 
 
 _pool = CommitterPool()
-_guard: Final = _ForkGuard()
-call_in_child(_guard, _begin_in_child)
+call_in_every_child(_begin_in_child)
