@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from headgate.broker.refusals import PreconditionFailed
 from headgate.errors import FilterSyntaxError, HeadgateError
 from headgate.filters import TRUE, Filter, parse
+from headgate.routing import X_FILTER
 
-X_FILTER: Final = "x-filter"
 REPLY_BYTES: Final = 225  # of the 255 that a reply of AMQP has, without the name of its code
 
 

@@ -12,10 +12,11 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
-from headgate.broker.filter_argument import X_FILTER, ParsedFilter, read_filter
+from headgate.broker.filter_argument import ParsedFilter, read_filter
 from headgate.broker.policy_keys import MAX_SEGMENT_BYTES, MAX_TIMER_MS
 from headgate.broker.policy_precedence import merge_arguments
 from headgate.broker.refusals import PreconditionFailed
+from headgate.routing import X_FILTER
 
 QueueType: TypeAlias = OneOf["classic", "quorum", "stream"]
 UnmatchedPolicy: TypeAlias = OneOf["keep", "dead-letter", "drop"]

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict
 
-from headgate.broker.filter_argument import X_FILTER, ParsedFilter, read_filter
+from headgate.broker.filter_argument import ParsedFilter, read_filter
 from headgate.broker.queue_definition import QueueDefinition, age_seconds, type_name
 from headgate.broker.refusals import PreconditionFailed
 from headgate.message import MAX_NAME_BYTES, UNSTORABLE
+from headgate.routing import X_FILTER
 from headgate.streams import Fsync, StreamOptionFields
 
 OFFSET: Final = "x-stream-offset"

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from headgate.insights.broker import default_binding as default_binding
     from headgate.insights.broker import exchange_facts as exchange_facts
     from headgate.insights.broker import list_bindings as list_bindings
-    from headgate.insights.broker import list_broker_queues as list_broker_queues
     from headgate.insights.broker import list_channels as list_channels
     from headgate.insights.broker import list_connections as list_connections
     from headgate.insights.broker import list_consumers as list_consumers
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from headgate.insights.broker import vhost_facts as vhost_facts
     from headgate.insights.broker_messages import message_in_broker_queue as message_in_broker_queue
     from headgate.insights.broker_messages import newest_in_broker_queue as newest_in_broker_queue
-    from headgate.insights.broker_messages import sight_entry as sight_entry
     from headgate.insights.fields import KnownFields as KnownFields
     from headgate.insights.fields import queue_fields as queue_fields
     from headgate.insights.fields import stream_fields as stream_fields
@@ -65,7 +63,6 @@ if TYPE_CHECKING:
     from headgate.insights.messages import messages_from as messages_from
     from headgate.insights.messages import newest_in_queue as newest_in_queue
     from headgate.insights.messages import newest_in_stream as newest_in_stream
-    from headgate.insights.messages import sight_delivery as sight_delivery
     from headgate.insights.node import ListeningPort as ListeningPort
     from headgate.insights.node import NodeFacts as NodeFacts
     from headgate.insights.node import NodeOptions as NodeOptions
@@ -119,7 +116,7 @@ else:
                 "find_sql_attention",
                 "sample_unacknowledged",
             ],
-            "broker_messages": ["message_in_broker_queue", "newest_in_broker_queue", "sight_entry"],
+            "broker_messages": ["message_in_broker_queue", "newest_in_broker_queue"],
             "broker": [
                 "BrokerFacts",
                 "BrokerQueueFacts",
@@ -135,7 +132,6 @@ else:
                 "default_binding",
                 "exchange_facts",
                 "list_bindings",
-                "list_broker_queues",
                 "list_channels",
                 "list_connections",
                 "list_consumers",
@@ -159,7 +155,6 @@ else:
                 "messages_from",
                 "newest_in_queue",
                 "newest_in_stream",
-                "sight_delivery",
             ],
             "playground": [
                 "FailedTerm",

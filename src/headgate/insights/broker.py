@@ -199,12 +199,6 @@ def queue_facts_of(queue: BrokerQueue) -> BrokerQueueFacts:
     )
 
 
-def list_broker_queues(vhosts: Iterable[VirtualHost]) -> Iterator[BrokerQueueFacts]:
-    """The queues of some virtual hosts, by name."""
-    for queue in queues_by_name(vhosts):
-        yield queue_facts_of(queue)
-
-
 def queues_by_name(vhosts: Iterable[VirtualHost]) -> Iterator[BrokerQueue]:
     """The queues of some virtual hosts, ordered by the names of virtual host and queue."""
     for vhost in sorted(vhosts, key=lambda vhost: vhost.name):

@@ -16,8 +16,7 @@ from headgate.insights import (
 from headgate.routing import ExchangeType
 from headgate.web.api.bodies import text
 from headgate.web.api.listing import pick_columns, read_columns
-from headgate.web.api.shapes import JsonObject, plain, stats_of, totals_of
-from headgate.web.api.vhosts import STATS
+from headgate.web.api.shapes import CHANNEL_STATS, JsonObject, plain, stats_of, totals_of
 from headgate.web.endpoints import Call, EndpointTable
 from headgate.web.problems import missing
 
@@ -87,7 +86,7 @@ def overview(call: Call) -> Any:
         for name in ("connections", "channels", "exchanges", "queues", "consumers")
     }
     if not row["disable_stats"]:
-        row["message_stats"] = stats_of(facts.flow, STATS)
+        row["message_stats"] = stats_of(facts.flow, CHANNEL_STATS)
         row["queue_totals"] = totals_of(facts.flow)
         row["statistics_db_event_queue"] = 0
         row["churn_rates"] = {}
