@@ -44,17 +44,15 @@ class Channel:
         self.sent_by: deque[tuple[float, int]] = deque()  # times, and the last delivery tag at each
         self.consumers: dict[str, ChannelConsumer] = {}
         self.is_closing = False
-        # A publish whose content has not arrived completely.
-        self.arriving: ArrivingMessage | None = None
+        self.arriving: ArrivingMessage | None = None  # a publish whose content is incomplete
         self.is_confirming = False
         self.published = 0  # publishes since confirm.select, or since the channel was opened
         self.confirmed = 0
-        # Publishes that a queue refused: nacked in the order of their numbers.
-        self.refused: list[int] = []
+        self.refused: list[int] = []  # publishes that a queue refused, to be nacked in their turn
         self.waits_for_store = False  # something published in this turn is to be stored
         # Commits that publishes of earlier turns wait for, in the order of these.
         self.commits: deque[AwaitedCommit] = deque()
-        self.transaction: list[Callable[[], None]] | None = None
+        self.transaction: list[Callable[[], bool | None]] | None = None
         self._settling: set[int] = set()  # deliveries that the transaction acknowledges or rejects
         self.traffic = ChannelTraffic()
         self._permissions = connection.permissions
@@ -85,7 +83,8 @@ class Channel:
             return
         self._accept(publish, content)
 
-    def _accept(self, publish: Publish, content: Content) -> None:
+    def _accept(self, publish: Publish, content: Content) -> bool:
+        """Give a message to its queues; False if one of them refused it."""
         route = publish.route
         queues: Sequence[BrokerQueue] | None = route.queues
         route.traffic.count += 1
@@ -106,6 +105,7 @@ class Channel:
             if not accepted:
                 self.refused.append(self.published)
             self.connection.confirm(self)
+        return accepted
 
     def _unroutable(self, publish: Publish, content: Content) -> bool:
         route = publish.route
@@ -113,7 +113,8 @@ class Channel:
             consumer = self.vhost.replies.get(route.routing_key)
             if consumer is not None:
                 consumer.deliver((QueueEntry(0, content, 0, None),))
-                return True
+                if not publish.mandatory:  # if it is, it comes back: no queue has it
+                    return True
         if publish.mandatory:
             self.traffic.returned += 1
             route.traffic.returned += 1
@@ -190,10 +191,11 @@ class Channel:
         self.transaction = None
         self._settling.clear()
         try:
-            for step in steps:
-                step()
+            refused = [step for step in steps if step() is False]
         finally:
             self.transaction = []
+        if refused:
+            raise PreconditionFailed("partial tx completion")
         self.connection.after_commit(lambda: self.send("tx.commit-ok"))
 
     def on_tx_rollback(self) -> None:
@@ -202,7 +204,7 @@ class Channel:
         self._settling.clear()
         self.send("tx.rollback-ok")
 
-    def _open_transaction(self) -> list[Callable[[], None]]:
+    def _open_transaction(self) -> list[Callable[[], bool | None]]:
         if self.transaction is None:
             raise PreconditionFailed("channel is not transactional")
         return self.transaction
@@ -213,9 +215,9 @@ class Channel:
         self, _: int, name: str, type: str, passive: bool, durable: bool, auto_delete: bool,
         internal: bool, nowait: bool, arguments: dict[str, Any],
     ) -> None:  # fmt: skip
-        if passive and name:
-            self.vhost.find_exchange(name)
-        else:  # the default exchange is refused
+        if passive:
+            self.vhost.find_declared_exchange(name)
+        else:
             self._permissions.check_declaration(
                 "exchange", name, arguments.get("alternate-exchange")
             )
@@ -292,9 +294,7 @@ class Channel:
     def on_queue_bind(
         self, _: int, name: str, exchange: str, key: str, nowait: bool, arguments: dict[str, Any]
     ) -> None:
-        queue_name = self._queue_name(name)
-        if not name and not key:
-            key = queue_name
+        queue_name, key = self._expand(name, key)
         self._permissions.check_binding("queue", queue_name, exchange, key)
         if queue_name in self.vhost.queues:
             self._find_queue(queue_name)  # which may be another connection's
@@ -304,11 +304,11 @@ class Channel:
     def on_queue_unbind(
         self, _: int, name: str, exchange: str, key: str, arguments: dict[str, Any]
     ) -> None:
-        name = self._queue_name(name)
-        self._permissions.check_binding("queue", name, exchange, key)
-        if name in self.vhost.queues:
-            self._find_queue(name)
-        self.vhost.unbind(exchange, name, key, arguments)
+        queue_name, key = self._expand(name, key)
+        self._permissions.check_binding("queue", queue_name, exchange, key)
+        if queue_name in self.vhost.queues:
+            self._find_queue(queue_name)
+        self.vhost.unbind(exchange, queue_name, key, arguments)
         self.send("queue.unbind-ok")
 
     def on_queue_purge(self, _: int, name: str, nowait: bool) -> None:
@@ -481,6 +481,11 @@ class Channel:
         if not self._last_queue:
             raise _NoQueue()
         return self._last_queue
+
+    def _expand(self, name: str, key: str) -> tuple[str, str]:
+        """Queue and routing key of a binding; without either it is the last queue, under its name."""
+        queue_name = self._queue_name(name)
+        return queue_name, key if name or key else queue_name
 
     def _find_queue(self, name: str) -> BrokerQueue:
         return self.vhost.find_queue(self._queue_name(name), self.connection)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.amqp.content import Content
 from headgate.amqp.deliveries import Unacked, sent_content
 from headgate.amqp.methods import FRAME, FRAME_METHOD
-from headgate.broker import BrokerConsumer, BrokerQueue, PreconditionFailed, QueueEntry
+from headgate.broker import BrokerConsumer, BrokerQueue, PreconditionFailed, QueueEntry, type_name
 
 if TYPE_CHECKING:
     from headgate.amqp.channel import Channel
@@ -32,15 +32,13 @@ class ChannelConsumer(BrokerConsumer):
     ) -> None:
         _check_arguments(queue, arguments)
         priority = arguments.get("x-priority", 0)
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise PreconditionFailed(f"invalid arg 'x-priority' for consumer '{tag}': {priority!r}")
         super().__init__(
             tag,
             queue,
             no_ack=no_ack,
             exclusive=exclusive,
             priority=priority,
-            prefetch=0 if no_ack else channel.prefetch,
+            prefetch=channel.prefetch,
             shares_prefetch=channel.prefetch_all > 0,
             arguments=arguments,
         )
@@ -48,7 +46,6 @@ class ChannelConsumer(BrokerConsumer):
         self.timeout_ms = _timeout(queue, arguments.get("x-consumer-timeout"))
         channel.connection.listener.timeouts.use(self.timeout_ms)
         self.filter_text = arguments.get("x-filter")
-        self.unacked = 0
         self._heads = _Heads(channel.number, tag)
 
     def room(self) -> int:
@@ -56,8 +53,10 @@ class ChannelConsumer(BrokerConsumer):
         connection = channel.connection
         if not connection.is_writable:
             return 0
+        if self.no_ack:
+            return NO_LIMIT
         room = self.prefetch - self.unacked if self.prefetch else NO_LIMIT
-        if channel.prefetch_all and not self.no_ack:
+        if channel.prefetch_all:
             room = min(room, channel.prefetch_all - len(channel.unacked) + channel.got)
         return room
 
@@ -146,12 +145,17 @@ _NOT_FOR_STREAMS: Final = ("x-priority",)
 
 def _check_arguments(queue: BrokerQueue, arguments: Mapping[str, Any]) -> None:
     kind = queue.definition.type
+    where = f"for queue '{queue.name}' in vhost '{queue.vhost.name}'"
     for name in _NOT_FOR_STREAMS if kind == "stream" else _FOR_STREAMS:
         if name in arguments:
             raise PreconditionFailed(
-                f"invalid arg '{name}' for queue '{queue.name}' in vhost '{queue.vhost.name}' "
-                f"of queue type rabbit_{kind}_queue"
+                f"invalid arg '{name}' {where} of queue type rabbit_{kind}_queue"
             )
+    priority = arguments.get("x-priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise PreconditionFailed(
+            f"invalid arg 'x-priority' {where}: \"expected integer, got {type_name(priority)}\""
+        )
     browse = arguments.get("x-browse", False)
     if not isinstance(browse, bool):
         raise PreconditionFailed(f"invalid arg 'x-browse' for consumer: {browse!r} is no boolean")

@@ -62,6 +62,7 @@ class BrokerConsumer(ABC):
         # The filter that it asked for; without one, the queue's own filter counts, if it has one.
         self.filter_text: str | None = None
         self.filter: ConsumerFilter | None = None
+        self.unacked = 0  # entries that were sent and not settled
 
     @abstractmethod
     def room(self) -> int:
@@ -74,3 +75,17 @@ class BrokerConsumer(ABC):
     @abstractmethod
     def notify_cancel(self) -> None:
         """Tell the consumer that its queue was deleted."""
+
+
+def active_consumers(queue: BrokerQueue) -> list[BrokerConsumer]:
+    """The consumer that is active where only one may be: the first, as long as it stays.
+
+    In a quorum queue it yields to a higher priority, once it has acknowledged everything; until then none is active.
+    """
+    consumers = queue.consumers
+    first, *others = consumers
+    if queue.definition.type == "quorum" and any(one.priority > first.priority for one in others):
+        if first.unacked:
+            return []
+        consumers.sort(key=lambda one: -one.priority)
+    return consumers[:1]

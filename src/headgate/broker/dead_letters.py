@@ -28,7 +28,10 @@ def make_dead_letter(
 ) -> DeadLetter:
     """The message as the dead letter exchange gets it, with the history of its deaths."""
     headers = message.headers
-    carbon = list(_texts(headers.get("CC")))
+    deaths = _deaths(headers)
+    # A letter that was given another key keeps its header CC, which routes it no more.
+    last_keys = list(_texts(deaths[0].get("routing-keys"))) if deaths else [message.routing_key]
+    carbon = list(_texts(headers.get("CC"))) if last_keys[:1] == [message.routing_key] else []
     death = {
         "count": 1,
         "reason": reason,
@@ -39,7 +42,7 @@ def make_dead_letter(
     }
     if message.expiration is not None:
         death["original-expiration"] = str(message.expiration)
-    changed: dict[str, Any] = {DEATHS: _add_death(_deaths(headers), death)}
+    changed: dict[str, Any] = {DEATHS: _add_death(deaths, death)}
     for when in ("first", "last"):
         if when == "last" or f"x-{when}-death-queue" not in headers:
             changed[f"x-{when}-death-exchange"] = message.exchange
@@ -48,8 +51,7 @@ def make_dead_letter(
     if routing_key is None:
         keys = (message.routing_key, *carbon)
         return DeadLetter(message.republished(exchange, keys[0], changed), keys)
-    letter = message.republished(exchange, routing_key, changed, removed=("CC",))
-    return DeadLetter(letter, (routing_key,))
+    return DeadLetter(message.republished(exchange, routing_key, changed), (routing_key,))
 
 
 def goes_in_circles(message: BrokerMessage, queue: str) -> bool:

@@ -7,8 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from headgate.broker.filter_argument import describe_problem
-from headgate.broker.queue_definition import check_equivalent, define_queue, type_name
-from headgate.broker.refusals import PreconditionFailed, ResourceLocked
+from headgate.broker.queue_definition import (
+    check_equivalent,
+    check_same_argument,
+    plain_value,
+    type_name,
+)
+from headgate.broker.refusals import AccessRefused, PreconditionFailed, ResourceLocked
 from headgate.errors import BindingRefused, FilterSyntaxError
 from headgate.routing import DELAYED, DELAYED_TYPE, Binding, Exchange, ExchangeType
 
@@ -28,12 +33,25 @@ def binding_problem(problem: BindingRefused, arguments: Mapping[str, Any]) -> st
     """What is wrong with a binding, in RabbitMQ's words where it has them."""
     if isinstance(problem.__cause__, FilterSyntaxError):
         return describe_problem(problem.__cause__)
-    match = arguments.get("x-match")
-    if match is None or "x-match cannot be" not in str(problem):
+    if "x-match" not in arguments or "x-match cannot be" not in str(problem):
         return str(problem)
+    match = arguments["x-match"]
     if isinstance(match, str):
         return f'Invalid x-match field value <<"{match}">>; expected all, any, all-with-x, or any-with-x'
-    return f"Invalid x-match field type {type_name(match)} (value {match}); expected longstr"
+    return f"Invalid x-match field type {type_name(match)} (value {plain_value(match)}); expected longstr"
+
+
+def check_not_default(*names: str) -> None:
+    """Refuse the default exchange, which clients cannot declare, bind or delete."""
+    if "" in names:
+        raise AccessRefused("operation not permitted on the default exchange")
+
+
+def check_queue_of(source: Exchange, queue: BrokerQueue) -> None:
+    """Refuse a queue of a type that cannot be bound to an exchange."""
+    kind = queue.definition.type
+    if source.routing_type == "x-local-random" and kind != "classic":
+        raise PreconditionFailed(f"Queue type rabbit_{kind}_queue not valid for this exchange type")
 
 
 def check_exchange_type(type: str) -> None:
@@ -73,11 +91,7 @@ def check_same_exchange(
     if known.type == DELAYED:
         same.append((DELAYED_TYPE, known.routing_type))
     for argument, before in same:
-        now = arguments.get(argument)
-        if now != before:
-            raise PreconditionFailed(
-                f"inequivalent arg '{argument}' {where}: received {_or_none(now)} but current is {_or_none(before)}"
-            )
+        check_same_argument(argument, where, before, arguments.get(argument))
 
 
 def check_same_queue(
@@ -100,9 +114,4 @@ def check_same_queue(
                 f"inequivalent arg '{field}' for queue '{known.name}' in vhost '{vhost}': "
                 f"received '{str(now).lower()}' but current is '{str(before).lower()}'"
             )
-    define_queue(known.name, vhost, arguments, durable=durable, exclusive=exclusive)
     check_equivalent(known.name, vhost, known.arguments, arguments)
-
-
-def _or_none(value: str | None) -> str:
-    return "none" if value is None else f"the value '{value}' of type 'longstr'"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.browsers import QueueBrowsers
-from headgate.broker.consumer import BrokerConsumer
+from headgate.broker.consumer import BrokerConsumer, active_consumers
 from headgate.broker.consumer_filters import ConsumerFilters
 from headgate.broker.contract import BrokerQueue
 from headgate.broker.lane import QueueLane, free_entries
@@ -181,8 +181,9 @@ class ClassicQueue(BrokerQueue):
             self.selection.drain()
             return
         if len(self.consumers) == 1 or self.definition.single_active:
-            while self._give(self.consumers[0], self.consumers[0].room()):
-                pass
+            for consumer in active_consumers(self):
+                while self._give(consumer, consumer.room()):
+                    pass
             return
         for consumers in self._levels:
             self._give_in_turns(consumers)
@@ -195,8 +196,9 @@ class ClassicQueue(BrokerQueue):
                 left_in_round = len(consumers)
                 share = max(1, min(SHARE, len(self) // left_in_round))
             left_in_round -= 1
-            self._turn = (self._turn + 1) % len(consumers)
+            self._turn %= len(consumers)
             consumer = consumers[self._turn]
+            self._turn += 1
             room = consumer.room()
             if room <= 0:
                 without_room += 1

@@ -126,33 +126,34 @@ def define_queue(
         raise PreconditionFailed(
             f"invalid arg 'x-dead-letter-routing-key' {where}: routing_key_but_no_dlx_defined"
         )
-    if kind != "classic":
-        if not durable:
-            raise PreconditionFailed(f"invalid property 'non-durable' {where}")
-        if exclusive:
-            raise PreconditionFailed(f"invalid property 'exclusive-owner' {where}")
-    if kind == "stream" and auto_delete:
-        raise PreconditionFailed(f"invalid property 'auto-delete' {where}")
+    refused = {"auto-delete": auto_delete, "exclusive-owner": exclusive, "non-durable": not durable}
+    if kind != "classic" and any(refused.values()):
+        first = next(name for name, is_set in refused.items() if is_set)
+        raise PreconditionFailed(f"invalid property '{first}' {where}")
     return _effective(kind, merge_arguments(kind, arguments, policy or {}))
 
 
 def check_equivalent(
     name: str, vhost: str, declared: Mapping[str, Any], repeated: Mapping[str, Any]
 ) -> None:
-    """Refuse a second declaration whose arguments differ from those of the first."""
-    for argument in (name for name in ARGUMENTS if name not in _STREAMS_OWN):
-        before, now = declared.get(argument), repeated.get(argument)
-        if argument == "x-queue-type":
-            before, now = before or "classic", now or "classic"
-        if before == now:
-            continue
-        if before is None or now is None:
-            said = f"received {_value_or_none(now)} but current is {_value_or_none(before)}"
-        else:
-            said = f"received '{_plain(now)}' but current is '{_plain(before)}'"
-        raise PreconditionFailed(
-            f"inequivalent arg '{argument}' for queue '{name}' in vhost '{vhost}': {said}"
-        )
+    """Refuse a second declaration whose arguments, of those that the queue's type has, differ from those of the first."""
+    classic = {"x-queue-type": "classic"}
+    declared, repeated = {**classic, **declared}, {**classic, **repeated}
+    where = f"for queue '{name}' in vhost '{vhost}'"
+    for argument, checks in ARGUMENTS.items():
+        if declared["x-queue-type"] in checks.types and argument not in _STREAMS_OWN:
+            check_same_argument(argument, where, declared.get(argument), repeated.get(argument))
+
+
+def check_same_argument(argument: str, where: str, before: Any, now: Any) -> None:
+    """Refuse an argument whose value, or its type, is not that of the first declaration."""
+    if type(before) is type(now) and before == now:
+        return
+    if before is None or now is None:
+        said = f"received {_value_or_none(now)} but current is {_value_or_none(before)}"
+    else:
+        said = f"received '{plain_value(now)}' but current is '{plain_value(before)}'"
+    raise PreconditionFailed(f"inequivalent arg '{argument}' {where}: {said}")
 
 
 def type_name(value: object) -> str:
@@ -404,9 +405,16 @@ def _retry(type: str | None, least: int | None, most: int | None) -> DelayedRetr
     return DelayedRetry(type, least, most or least)
 
 
-def _plain(value: Any) -> str:
+def plain_value(value: Any) -> str:
+    """A value as RabbitMQ prints it."""
+    if value is None:
+        return "undefined"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _value_or_none(value: Any) -> str:
-    return "none" if value is None else f"the value '{_plain(value)}' of type '{type_name(value)}'"
+    return (
+        "none"
+        if value is None
+        else f"the value '{plain_value(value)}' of type '{type_name(value)}'"
+    )

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from headgate.broker.consumer import BrokerConsumer, ConsumerFilter
+from headgate.broker.consumer import BrokerConsumer, ConsumerFilter, active_consumers
 from headgate.broker.queue_filters import QueueFilter, QueueFilters
 from headgate.broker.unmatched import UnmatchedMessages
 from headgate.filters import Filter
@@ -75,7 +75,7 @@ class SelectiveDelivery:
 
     def _deliver(self) -> None:
         if self._queue.definition.single_active:
-            self._give_in_turns(self._queue.consumers[:1])
+            self._give_in_turns(active_consumers(self._queue))
             return
         levels: dict[int, list[BrokerConsumer]] = {}
         for consumer in self._plain:
@@ -95,8 +95,8 @@ class SelectiveDelivery:
 
     def _give_in_turns(self, consumers: Sequence[BrokerConsumer]) -> None:
         """Give to consumers of one priority, one after another, until none has room or nothing is there for it."""
+        start = self._turn % max(1, len(consumers))
         self._turn += 1
-        start = self._turn % len(consumers)
         order = [*consumers[start:], *consumers[:start]]
         while order:
             share = max(1, min(SHARE, len(self._queue) // len(order)))

@@ -228,14 +228,14 @@ class StreamQueue(BrokerQueue):
         return max(next_offset - 1, self._first_offset) if start == "last" else start
 
     def add_consumer(self, consumer: BrokerConsumer) -> None:
-        if consumer.shares_prefetch:
-            raise NotImplementedHere(f"{self.where} does not support global qos")
+        if not consumer.prefetch:
+            raise PreconditionFailed(f"consumer prefetch count is not set for stream {self.where}")
         if consumer.no_ack:
             raise NotImplementedHere(
                 f"automatic acknowledgement not supported by stream {self.where}"
             )
-        if not consumer.prefetch:
-            raise PreconditionFailed(f"consumer prefetch count is not set for stream {self.where}")
+        if consumer.shares_prefetch:
+            raise NotImplementedHere(f"{self.where} does not support global qos")
         subscription = read_subscription(self.where, consumer.arguments)
         reader = StreamReader(self, consumer, self._with_default(subscription))
         self.consumers.append(consumer)

@@ -43,6 +43,8 @@ class StreamReader:
         self.figures = StreamFigures()
         # Decided now: what is published from now on comes behind it.
         self._start = queue.resolve_start(subscription.start)
+        # An offset that is not there yet is waited for.
+        self._least = subscription.start if isinstance(subscription.start, int) else 0
         self._begin_at(self._start)
         self._is_closed = False
 
@@ -123,7 +125,10 @@ class StreamReader:
         self._queue.home.read(lambda: feed.read(self._rows), lambda done: self._note_read(feed, done))  # fmt: skip
 
     def _note(self, part: StreamPart) -> None:
-        self._ready.extend(part.entries)
+        entries = part.entries
+        if entries and entries[0].position < self._least:
+            entries = [entry for entry in entries if entry.position >= self._least]
+        self._ready.extend(entries)
         self._position = part.position
         self.figures.add(part)
 

@@ -13,6 +13,8 @@ from headgate.broker.declarations import (
     binding_problem,
     check_alternate,
     check_exchange_type,
+    check_not_default,
+    check_queue_of,
     check_same_exchange,
     check_same_queue,
 )
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = ""
 RESERVED: Final = "amq."
-ON_DEFAULT: Final = "operation not permitted on the default exchange"
 
 
 class ReplyTaker(Protocol):
@@ -79,6 +80,11 @@ class VirtualHost:
             raise NotFound("exchange", name, self.name)
         return exchange
 
+    def find_declared_exchange(self, name: str) -> Exchange:
+        """The exchange of this name; the default one is not for declarations, also passive ones."""
+        check_not_default(name)
+        return self.find_exchange(name)
+
     def declare_exchange(
         self,
         name: str,
@@ -91,10 +97,8 @@ class VirtualHost:
     ) -> None:
         """Declare an exchange; one that exists must be equivalent."""
         arguments = dict(arguments or {})
-        if name == DEFAULT:
-            raise AccessRefused(ON_DEFAULT)
         check_exchange_type(type)
-        check_alternate(name, self.name, arguments)
+        check_not_default(name)
         known = self.topology.exchange(name)
         if known is not None:
             given = {
@@ -108,6 +112,7 @@ class VirtualHost:
             return
         if name.startswith(RESERVED):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        check_alternate(name, self.name, arguments)
         try:
             exchange = self.topology.declare_exchange(
                 name,
@@ -126,8 +131,7 @@ class VirtualHost:
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Delete an exchange, if it is there."""
-        if name == DEFAULT:
-            raise AccessRefused(ON_DEFAULT)
+        check_not_default(name)
         if name.startswith(RESERVED):
             raise AccessRefused(
                 f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed"
@@ -163,14 +167,15 @@ class VirtualHost:
         arguments = dict(arguments or {})
         if self.settings.default_queue_type and durable and not exclusive and not auto_delete:
             arguments.setdefault("x-queue-type", self.settings.default_queue_type)
-        known = self.queues.get(name) if name else None
+        durable = durable and not exclusive  # it goes with its connection
+        if name.startswith(RESERVED):  # also one that is there
+            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        known = self.queues.get(name)
         if known is not None:
             self.find_queue(known.name, connection)
             check_same_queue(known, durable, exclusive, auto_delete, arguments)
             known.note_use()
             return known
-        if name.startswith(RESERVED):
-            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         self._check_limit(name)
         definition = self.define(
             name, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete
@@ -202,7 +207,7 @@ class VirtualHost:
         )
         if exclusive:
             self._exclusive.setdefault(connection, {})[queue] = None
-        elif durable:
+        if durable:
             self._define_queue(queue)
         return queue
 
@@ -287,8 +292,7 @@ class VirtualHost:
         *,
         to_exchange: bool = False,
     ) -> None:
-        if source == DEFAULT or (to_exchange and destination == DEFAULT):
-            raise AccessRefused(ON_DEFAULT)
+        check_not_default(source, *([destination] if to_exchange else ()))
         if self.topology.exchange(source) is None:
             return
         target = {"exchange" if to_exchange else "queue": destination}
@@ -429,13 +433,14 @@ class VirtualHost:
         return "\x00".join((self.name, *names))
 
     def _check_ends(self, source: str, destination: str, to_exchange: bool) -> None:
-        if source == DEFAULT or (to_exchange and destination == DEFAULT):
-            raise AccessRefused(ON_DEFAULT)
-        self.find_exchange(source)
+        check_not_default(source, *([destination] if to_exchange else ()))
+        exchange = self.find_exchange(source)
         if to_exchange:
             self.find_exchange(destination)
         elif destination not in self.queues:
             raise NotFound("queue", destination, self.name)
+        else:
+            check_queue_of(exchange, self.queues[destination])
 
     # ---- what survives a restart
 
@@ -444,8 +449,7 @@ class VirtualHost:
             return False
         if binding.kind == "exchange":
             return self.find_exchange(binding.destination).durable
-        queue = self.queues[binding.destination]
-        return queue.durable and queue.owner is None
+        return self.queues[binding.destination].durable
 
     def _define_exchange(self, exchange: Exchange, arguments: Mapping[str, Any]) -> None:
         self._define(

@@ -224,11 +224,23 @@ class RandomIndex(ChoosingIndex):
         return spread.astype(np.int64), self.sorted
 
 
+class LocalRandomIndex(RandomIndex):
+    """At random, among queues that are bound without a key. RabbitMQ takes those of its node."""
+
+    def read_weight(self, binding: Binding) -> int:
+        if binding.key:
+            raise BindingRefused(f"Non empty binding '{binding.key}' key not permitted")
+        if binding.kind == "exchange":
+            raise BindingRefused("Destination not found")
+        return 1
+
+
 EXCHANGE_INDEXES: Final[dict[ExchangeType, type[ExchangeIndex]]] = {
     **INDEXES,
     "x-consistent-hash": ConsistentHashIndex,
     "x-modulus-hash": ModulusHashIndex,
     "x-random": RandomIndex,
+    "x-local-random": LocalRandomIndex,
     "x-super-stream": SuperStreamIndex,
 }
 

@@ -20,6 +20,7 @@ ExchangeType: TypeAlias = OneOf[
     "x-consistent-hash",
     "x-modulus-hash",
     "x-random",
+    "x-local-random",
     "x-super-stream",
     "x-delayed-message",
 ]

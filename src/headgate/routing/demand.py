@@ -117,6 +117,7 @@ def _condition_of_type(binding: Binding, type_: ExchangeType) -> Filter:
             | "x-consistent-hash"
             | "x-modulus-hash"
             | "x-random"
+            | "x-local-random"
             | "x-super-stream"
             | "x-delayed-message"
         ):

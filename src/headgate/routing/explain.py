@@ -78,7 +78,13 @@ def _failure_of_key(index: ExchangeIndex, binding: Binding, message: Routable) -
             return None if fits else f"the topic {message.topic!r} does not match {binding.key!r}"
         case "headers":
             return _failure_of_headers(binding, message)
-        case "x-consistent-hash" | "x-modulus-hash" | "x-random" | "x-delayed-message":
+        case (
+            "x-consistent-hash"
+            | "x-modulus-hash"
+            | "x-random"
+            | "x-local-random"
+            | "x-delayed-message"
+        ):
             raise AssertionError("such an exchange chooses")
         case "x-super-stream":
             return f"no binding has the number of the partition of {message.topic!r} as its key"
@@ -89,7 +95,7 @@ def _failure_of_key(index: ExchangeIndex, binding: Binding, message: Routable) -
 def _failure_of_choice(
     index: ExchangeIndex, binding: Binding, chosen: Target, routed: Routed
 ) -> str | None:
-    if index.exchange.routing_type == "x-random":
+    if index.exchange.routing_type in ("x-random", "x-local-random"):
         to_queue = binding.kind == "queue"
         drawn = binding.destination in (routed.queues if to_queue else routed.via)
         return None if drawn else "another binding was drawn this time"

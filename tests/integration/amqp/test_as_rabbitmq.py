@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pika
@@ -104,6 +105,16 @@ def test_a_transaction_refuses_a_request_for_replies_that_nobody_consumes(channe
         channel.queue_declare("q")
 
 
+def test_a_transaction_fails_of_which_a_queue_refuses_a_message(channel, connection):
+    channel.queue_declare("q", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.tx_select()
+    for body in (b"taken", b"refused"):
+        channel.basic_publish("", "q", body)
+    with pytest.raises(ChannelClosedByBroker, match=r"^\(406, .* - partial tx completion"):
+        channel.tx_commit()
+    assert connection.channel().basic_get("q")[2] == b"taken"
+
+
 # ---- routing
 
 
@@ -138,6 +149,37 @@ def test_an_internal_exchange_takes_dead_letters(channel):
     _, properties, body = channel.basic_get("letters")
     assert body == b"m"
     assert properties.headers["x-death"][0]["original-expiration"] == "60000"
+
+
+def test_a_letter_with_another_key_keeps_its_copies_and_is_not_routed_by_them(channel):
+    for queue, key in (("third", "k"), ("second", "k"), ("first", None)):
+        arguments = {"x-dead-letter-exchange": "amq.direct" if key else ""}
+        arguments |= {} if key else {"x-dead-letter-routing-key": "second"}
+        channel.queue_declare(queue, arguments=arguments)
+    channel.queue_bind("third", "amq.direct", "second")
+    channel.queue_bind("first", "amq.direct", "copy")
+    channel.basic_publish("", "first", b"m", pika.BasicProperties(headers={"CC": ["copy"]}))
+    for queue in ("first", "second"):
+        channel.basic_reject(channel.basic_get(queue)[0].delivery_tag, requeue=False)
+    _, properties, _ = channel.basic_get("third")
+    assert properties.headers["CC"] == ["copy"]
+    keys = [death["routing-keys"] for death in properties.headers["x-death"]]
+    assert keys == [["second"], ["first", "copy"]]
+    assert count_of(channel, "first") == 0
+
+
+def test_a_mandatory_reply_is_delivered_and_comes_back_for_no_queue_has_it(connection):
+    asking, answering = connection.channel(), connection.channel()
+    answering.queue_declare("q")
+    replies, returned = [], []
+    asking.basic_consume("amq.rabbitmq.reply-to", lambda *m: replies.append(m[3]), auto_ack=True)
+    asking.basic_publish("", "q", b"?", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+    _, properties, _ = answering.basic_get("q", auto_ack=True)
+    answering.add_on_return_callback(lambda *m: returned.append(m[3]))
+    answering.basic_publish("", properties.reply_to, b"!", mandatory=True)
+    wait_for(asking, replies, 1)
+    wait_for(answering, returned, 1)
+    assert (replies, returned) == ([b"!"], [b"!"])
 
 
 # ---- declarations
@@ -190,6 +232,102 @@ def test_arguments_of_queues_are_checked_as_rabbitmq_checks_them(channel, argume
         channel.queue_declare("q", durable=True, arguments=arguments)
 
 
+QUORUM = {"x-queue-type": "quorum"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"arguments": {"x-max-age": "1D"}}),  # only streams have it
+        ({}, {"arguments": {"x-quorum-initial-group-size": 3}}),
+        ({"durable": True, "exclusive": True}, {"exclusive": True}),  # durable means nothing there
+        ({"exclusive": True}, {"exclusive": True, "durable": True}),
+    ],
+)
+def test_a_second_declaration_is_compared_in_what_matters_to_the_type(channel, first, second):
+    channel.queue_declare("q", **first)
+    channel.queue_declare("q", **second)
+    assert channel.is_open
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "difference"),
+    [
+        (
+            {},
+            {"x-queue-type": "bogus"},
+            "'x-queue-type'.*received 'bogus' but current is 'classic'",
+        ),
+        ({"x-message-ttl": 5}, {"x-message-ttl": -5}, "received '-5' but current is '5'"),
+        ({"x-max-length": 1}, {"x-max-length": True}, "received 'true' but current is '1'"),
+    ],
+)
+def test_a_second_declaration_names_what_differs(channel, first, second, difference):
+    channel.queue_declare("q", durable=True, arguments=first)
+    with pytest.raises(ChannelClosedByBroker, match=f"406.*inequivalent arg.*{difference}"):
+        channel.queue_declare("q", durable=True, arguments=second)
+
+
+def test_a_name_that_the_broker_gave_cannot_be_declared_again(channel):
+    name = channel.queue_declare("").method.queue
+    assert count_of(channel, name) == 0
+    with pytest.raises(ChannelClosedByBroker, match=f"403.*queue name '{name}' contains reserved"):
+        channel.queue_declare(name)
+
+
+@pytest.mark.parametrize(
+    ("properties", "refused_for"),
+    [
+        ({"durable": True, "auto_delete": True}, "auto-delete"),
+        ({"durable": True, "exclusive": True}, "exclusive-owner"),
+        ({"exclusive": True}, "exclusive-owner"),
+        ({}, "non-durable"),
+    ],
+)
+def test_a_quorum_queue_belongs_to_nobody_and_stays(channel, properties, refused_for):
+    with pytest.raises(ChannelClosedByBroker, match=f"406.*invalid property '{refused_for}'"):
+        channel.queue_declare("q", arguments=QUORUM, **properties)
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ("y", "received 'y' but current is 'lost'"),
+        (1, "received '1' but current is 'lost'"),
+        (None, "received none but current is the value 'lost' of type 'longstr'"),
+    ],
+)
+def test_another_alternate_exchange_is_a_difference(channel, second, said):
+    channel.exchange_declare("x", arguments={"alternate-exchange": "lost"})
+    arguments = None if second is None else {"alternate-exchange": second}
+    with pytest.raises(ChannelClosedByBroker, match=f"406.*inequivalent arg.*{said}"):
+        channel.exchange_declare("x", arguments=arguments)
+
+
+@pytest.mark.parametrize(("passive", "code"), [(False, 406), (True, 403)])
+def test_the_type_of_an_exchange_is_looked_at_before_its_name(channel, passive, code):
+    with refused(code):
+        channel.exchange_declare("", "bogus", passive=passive)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(True, "bool (value true)"), (None, "void (value undefined)")]
+)
+def test_a_kind_of_match_that_is_no_text_is_named(channel, value, said):
+    channel.queue_declare("q")
+    text = re.escape(f"Invalid x-match field type {said}; expected longstr")
+    with pytest.raises(ChannelClosedByBroker, match=text):
+        channel.queue_bind("q", "amq.headers", arguments={"x-match": value})
+
+
+def test_the_last_queue_is_unbound_under_its_name(channel):
+    channel.queue_declare("q")
+    channel.queue_bind("", "amq.direct", "")
+    channel.queue_unbind("", "amq.direct", "")
+    channel.basic_publish("amq.direct", "q", b"m")
+    assert count_of(channel, "q") == 0
+
+
 # ---- one active consumer
 
 
@@ -204,6 +342,46 @@ def test_a_quorum_queue_with_one_active_consumer_refuses_gets(channel):
     channel.queue_declare("q", durable=True, arguments=arguments)
     with refused(405):
         channel.basic_get("q")
+
+
+@pytest.mark.parametrize(("type", "is_next"), [("classic", "first"), ("quorum", "second")])
+def test_a_higher_priority_takes_over_a_quorum_queue_when_all_is_acknowledged(
+    channel, type, is_next
+):
+    got = []
+
+    def note(_channel, method, _properties, body):
+        got.append((method.consumer_tag, body, method.delivery_tag))
+
+    arguments = {"x-queue-type": type, "x-single-active-consumer": True}
+    channel.queue_declare("q", durable=True, arguments=arguments)
+    channel.basic_consume("q", note, consumer_tag="first")
+    channel.basic_publish("", "q", b"1")
+    wait_for(channel, got, 1)
+    channel.basic_consume("q", note, consumer_tag="second", arguments={"x-priority": 5})
+    channel.basic_publish("", "q", b"2")
+    count_of(channel, "q")
+    assert [entry[:2] for entry in got] == [("first", b"1"), ("first", b"2")][: len(got)]
+    channel.basic_ack(got[0][2])
+    wait_for(channel, got, 2)
+    assert got[1][:2] == (is_next, b"2")
+
+
+def test_the_first_of_several_consumers_gets_the_first_message(channel):
+    got = []
+    channel.queue_declare("q")
+    for tag in ("first", "second"):
+        channel.basic_consume("q", lambda _c, m, _p, body: got.append((m.consumer_tag, body)), consumer_tag=tag)  # fmt: skip
+    for number in range(4):
+        channel.basic_publish("", "q", b"%d" % number)
+        wait_for(channel, got, number + 1)
+    assert got == [("first", b"0"), ("second", b"1"), ("first", b"2"), ("second", b"3")]
+
+
+def test_a_priority_that_is_no_number_is_named(channel):
+    channel.queue_declare("q")
+    with pytest.raises(ChannelClosedByBroker, match=r"406.*for queue .*integer, got longstr"):
+        channel.basic_consume("q", lambda *_: None, arguments={"x-priority": "high"})
 
 
 # ---- lifetimes

@@ -59,6 +59,26 @@ def test_a_hash_leads_where_a_topology_says(channel):
         assert channel.basic_get(wanted, auto_ack=True)[0] is not None
 
 
+def test_a_local_random_exchange_draws_among_classic_queues_without_a_key(connection):
+    channel = connection.channel()
+    channel.exchange_declare("x", "x-local-random")
+    for queue in "abc":
+        channel.queue_declare(queue)
+        channel.queue_bind(queue, "x", "")
+    for _ in range(300):
+        channel.basic_publish("x", "any", b"")
+    assert min(counts(channel).values()) > 40
+    channel.queue_declare("quorum", durable=True, arguments={"x-queue-type": "quorum"})
+    for queue, key, said in (
+        ("a", "k", "Non empty binding 'k' key not permitted"),
+        ("quorum", "", "Queue type rabbit_quorum_queue not valid for this exchange type"),
+    ):
+        with pytest.raises(ChannelClosedByBroker, match=f"406, .*{said}"):
+            connection.channel().queue_bind(queue, "x", key)
+    with pytest.raises(ChannelClosedByBroker, match=r"406, .*Destination not found"):
+        connection.channel().exchange_bind("amq.fanout", "x")
+
+
 def test_a_random_exchange_draws_for_each_message_with_one_key(channel):
     bind_queues(channel, "x-random")
     for _ in range(300):
