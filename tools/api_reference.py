@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 PLACE = Path(__file__).parent.parent / "docs/reference/api"
 ALIGNED = re.compile(r"^[\w\"`][\w\"`=, .]*\s{2,}\S")  # `name   what it means`: a list in columns
-FIELD_COMMENT = re.compile(r"^\s+(\w+): .*?  # (.+)$")
+FIELD = re.compile(r"^\s+(\w+): .*?(?:  # (.+))?$")
+COMMENT_ABOVE = re.compile(r"^\s+# (?!-)(.+)$")
 
 
 class ApiPage(NamedTuple):
@@ -192,9 +193,17 @@ def field_row(name: str, default: Any, comments: dict[str, str]) -> str:
 
 
 def field_comments(found: type) -> dict[str, str]:
-    lines = inspect.getsource(found).splitlines()
-    matches = (FIELD_COMMENT.match(line) for line in lines)
-    return {match[1]: match[2].replace("|", "\\|") for match in matches if match}
+    """The comment of each field: behind it, or in the lines above it."""
+    comments: dict[str, str] = {}
+    above: list[str] = []
+    for line in inspect.getsource(found).splitlines():
+        if match := COMMENT_ABOVE.match(line):
+            above.append(match[1])
+            continue
+        if (match := FIELD.match(line)) and (match[2] or above):
+            comments[match[1]] = (match[2] or " ".join(above)).replace("|", "\\|")
+        above = []
+    return comments
 
 
 # ---- signatures --------------------------------------------------------------------------------------

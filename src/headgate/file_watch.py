@@ -26,7 +26,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final
 
-from headgate.forks import call_in_child
+from headgate.forks import call_in_child, call_in_every_child
 
 _log = logging.getLogger(__name__)
 
@@ -443,16 +443,12 @@ def _read_events(events: bytes) -> Iterator[tuple[int, int, str]]:
         yield number, mask, name
 
 
-class _ForkGuard:
-    """Registered before any watch, so that a forked child has its own watcher before they begin anew there."""
-
-
-def _begin_in_child(_: _ForkGuard) -> None:
+def _begin_in_child() -> None:
     global _watcher
     inherited, _watcher = _watcher, _Watcher()
     inherited.leave_to_parent()
 
 
 _watcher = _Watcher()
-_guard: Final = _ForkGuard()
-call_in_child(_guard, _begin_in_child)
+# Registered before any watch, so that a forked child has its own watcher before its watches begin anew.
+call_in_every_child(_begin_in_child)

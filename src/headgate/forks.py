@@ -23,6 +23,7 @@ _before: _Registered = WeakKeyDictionary()
 _in_parent: _Registered = WeakKeyDictionary()
 _in_child: _Registered = WeakKeyDictionary()
 _locks: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
+_lasting: list[_LastingOwner] = []
 _held: dict[int, list[Any]] = {}  # the locks held for a fork, by the thread that forks
 
 
@@ -39,6 +40,17 @@ def call_in_parent(owner: T, act: Callable[[T], None]) -> None:
 def call_in_child(owner: T, act: Callable[[T], None]) -> None:
     """Register `act(owner)` to be called in every child that is forked while the owner exists."""
     _in_child[owner] = act
+
+
+class _LastingOwner:
+    """The owner of an act that is registered for ever."""
+
+
+def call_in_every_child(act: Callable[[], None]) -> None:
+    """Register `act()` to be called in every child that is forked, in the order in which acts were registered."""
+    owner = _LastingOwner()
+    _lasting.append(owner)
+    call_in_child(owner, lambda _: act())
 
 
 def keep_across_forks(lock: T) -> T:

@@ -74,7 +74,7 @@ PROPERTY_NAMES: Final = frozenset(
         "expiration",
         "type",
         "app_id",
-        "amqp",  # the head of a message as it came over AMQP 0-9-1, in base64; see `headgate.amqp.streamed`
+        "amqp",  # the head of a message as it came over AMQP 0-9-1, in base64; see `headgate.amqp.stream_codec`
     ]
 )
 

@@ -21,6 +21,7 @@ from headgate.check.cases import check_cases, read_case
 from headgate.check.engines import PythonCheck
 from headgate.cli.app import run
 from headgate.cli.reference import reference
+from headgate.streams.read import ScanStats
 from tests.acceptance.document_blocks import ROOT, Block, blocks, commands
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -70,6 +71,13 @@ def test_the_reference_of_the_python_api_is_as_make_docs_writes_it():
     tool = load_tool("api_reference")
     outdated = [path.name for path, text in tool.api_pages().items() if path.read_text() != text]
     assert outdated == [], "run `make docs`"
+
+
+def test_the_reference_describes_a_field_by_the_comment_behind_it_or_above_it():
+    comments = load_tool("api_reference").field_comments(ScanStats)
+    assert comments["chunks_rejected"] == "by an entry filter"
+    assert comments["chunks_missed"].startswith("Chunks scanned whole in which no message matched")
+    assert "rows_examined" not in comments
 
 
 def test_every_path_that_the_architecture_names_exists():

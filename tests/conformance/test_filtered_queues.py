@@ -19,7 +19,7 @@ def small_numbers(monkeypatch):
     monkeypatch.setattr(lane, "FEW_HOLES", 2)
     monkeypatch.setattr("headgate.broker.broker.AHEAD", 2)
     monkeypatch.setattr(selective, "NOTES", 3)
-    monkeypatch.setattr(queue_filters, "FOUND", 6)
+    monkeypatch.setattr(queue_filters, "MOST_FOUND", 6)
     monkeypatch.setattr(queue_filters, "ROWS", 3)
 
 

@@ -131,7 +131,7 @@ def test_the_first_sigterm_finishes_what_is_in_hand_and_takes_nothing_new(
     process = work(*kind)
     wait_until(lambda: len(seen()) == 1)
     process.send_signal(signal.SIGTERM)
-    wait_until(lambda: "finishing what is in hand" in log())
+    wait_until(lambda: "finishing the messages in hand" in log())
     (tmp_path / "go").touch()
     assert process.wait(PATIENCE) == 0
     assert len(seen()) == 1
@@ -145,7 +145,7 @@ def test_the_second_sigterm_gives_back_what_is_in_hand(work, kind, orders, seen,
     process = work(*kind)
     wait_until(lambda: len(seen()) == 1)
     process.send_signal(signal.SIGTERM)
-    wait_until(lambda: "finishing what is in hand" in log())
+    wait_until(lambda: "finishing the messages in hand" in log())
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 1
     assert states(orders) == [(b"hangs", State.READY, 0)]

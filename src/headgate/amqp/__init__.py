@@ -1,4 +1,4 @@
-"""AMQP 0-9-1: frames in, verbs of the broker out."""
+"""AMQP 0-9-1: parses frames, calls the broker, and sends its deliveries and answers."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headgate.amqp.content import make_message as make_message
     from headgate.amqp.deliveries import sent_content as sent_content
     from headgate.amqp.server import AmqpServer as AmqpServer
-    from headgate.amqp.streamed import encode_for_publish as encode_for_publish
+    from headgate.amqp.stream_codec import encode_for_publish as encode_for_publish
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -23,6 +23,6 @@ else:
             "content": ["Content", "make_message"],
             "deliveries": ["sent_content"],
             "server": ["AmqpServer"],
-            "streamed": ["encode_for_publish"],
+            "stream_codec": ["encode_for_publish"],
         },
     )

@@ -1,4 +1,4 @@
-"""When a client is not read from: it publishes during an alarm, or faster than the store writes, or leaves answers unread.
+"""Stops reading from clients that publish during an alarm, or faster than the store writes, or leave answers unread.
 
 What it has sent so far is handled; the rest stays in its socket, so nothing is lost. Clients that only consume notice nothing.
 An alarm is told to the client. A store that is behind is not: that lasts as long as a commit.
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from headgate.amqp.handshake import AmqpListener
 
 
-MOST_ANSWERS: Final = (
-    4 << 20
-)  # bytes; answers are small, but for those to basic.get and returned messages
+# In bytes. Answers are small, except those to basic.get and returned messages.
+MOST_ANSWERS: Final = 4 << 20
 
 
 def receive_during_alarm(connection: Connection, data: bytes) -> None:
-    """Handle what a client sent, and stop reading if that was something to publish."""
+    """Handle what a client sent, and stop reading if it published."""
     before = _published(connection)
     connection.receive(data)
     is_publishing = _published(connection) != before or any(
@@ -42,7 +41,7 @@ def _tell_alarm(connection: Connection) -> None:
 
 
 def alarms_changed(listener: AmqpListener) -> None:
-    """Publishers are to be stopped from now on, or may go on."""
+    """Stop publishers, or let them go on, as the alarms say now."""
     alarms = listener.broker.alarms
     listener.is_blocking = alarms.stops_publishers
     for connection in [c for c in listener.connections if c.is_blocked]:
@@ -64,7 +63,7 @@ def _published(connection: Connection) -> int:
 
 
 def limit_answers(connection: Connection) -> None:
-    """Handle nothing more of a client while the answers that it has not read are many."""
+    """Stop handling what a client sends while it has left too many answers unread."""
     connection.flush()
     if connection.transport.get_write_buffer_size() < MOST_ANSWERS:
         connection.answered = 0
@@ -73,7 +72,7 @@ def limit_answers(connection: Connection) -> None:
 
 
 def go_on_if_read(connection: Connection) -> None:
-    """Handle what a client has sent that had left its answers unread."""
+    """Go on with a client that had left its answers unread, if it has read them."""
     if connection.answered:
         connection.answered = 0
         if connection.is_waiting and connection.handshake.is_open:

@@ -1,4 +1,4 @@
-"""A channel: its methods, what it published and waits to confirm, what it was sent and has not acknowledged."""
+"""A channel: its methods, its publishes that wait for a confirm, its deliveries that are not acknowledged."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headgate.amqp.arriving import Arriving, Publish, check_content
 from headgate.amqp.confirms import AwaitedCommit
 from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
 from headgate.amqp.content import Content
 from headgate.amqp.deliveries import Unacked, count_off, sent_content, settled
 from headgate.amqp.properties import REPLY_TO
+from headgate.amqp.publish import ArrivingMessage, Publish, check_content
 from headgate.broker import (
     BrokerQueue,
     ChannelTraffic,
@@ -40,15 +40,15 @@ class Channel:
         self.prefetch_all = 0  # of the whole channel
         self.delivery_tag = 0
         self.unacked: dict[int, Unacked] = {}
-        self.got = 0  # how many of them were asked for one by one: no prefetch counts these
-        self.sent_by: deque[tuple[float, int]] = deque()  # times, and the last delivery until then
+        self.got = 0  # how many of them basic.get took, which no prefetch counts
+        self.sent_by: deque[tuple[float, int]] = deque()  # times, and the last delivery tag at each
         self.consumers: dict[str, ChannelConsumer] = {}
         self.is_closing = False
-        self.arriving: Arriving | None = None  # a publish whose content is not all here
+        self.arriving: ArrivingMessage | None = None  # a publish whose content is incomplete
         self.is_confirming = False
-        self.published = 0  # publishes since confirms were asked for, or since the beginning
+        self.published = 0  # publishes since confirm.select, or since the channel was opened
         self.confirmed = 0
-        self.refused: list[int] = []  # publishes that a queue did not take, to be nacked in turn
+        self.refused: list[int] = []  # publishes that a queue refused, to be nacked in their turn
         self.waits_for_store = False  # something published in this turn is to be stored
         # Commits that publishes of earlier turns wait for, in the order of these.
         self.commits: deque[AwaitedCommit] = deque()
@@ -63,7 +63,7 @@ class Channel:
         self.connection.send(self.number, name, *values)
 
     def close(self) -> None:
-        """Let go of consumers; what was not acknowledged goes back to its queues."""
+        """Cancel the consumers, and requeue unacknowledged messages."""
         for consumer in list(self.consumers.values()):
             consumer.queue.remove_consumer(consumer)
         self.consumers.clear()
@@ -75,7 +75,7 @@ class Channel:
     # ---- publishing
 
     def published_message(self, publish: Publish, content: Content) -> None:
-        """A whole message has arrived."""
+        """Publish a message that has arrived completely."""
         if self.transaction is not None:
             check_content(content, self.connection.login)
             addressed = self._address_replies(content)
@@ -128,7 +128,7 @@ class Channel:
     def _find_queues(
         self, route: Route, content: Content
     ) -> tuple[Sequence[BrokerQueue] | None, Content]:
-        """The queues of a message whose properties decide, and how they get it; None if it is held back."""
+        """The queues of a message that is routed by its properties, and the message as they get it; None if it is delayed."""
         is_special = content.properties.is_special
         if not is_special and not route.is_delayed:
             queues = self.vhost.queues_by_properties(content, route)
@@ -151,7 +151,7 @@ class Channel:
         return found, content
 
     def _address_replies(self, content: Content) -> Content:
-        """Say where direct replies go."""
+        """Replace the pseudo-queue in `reply_to` by the address of this channel's direct replies."""
         if content.properties.values.get("reply_to") != REPLY_TO:
             return content
         if self._replies is None:
@@ -437,7 +437,7 @@ class Channel:
         settle: Callable[[Unacked], None] | None,
         failed: bool = True,
     ) -> None:
-        """Take entries out of those not acknowledged, and settle each; without a function they are requeued."""
+        """Remove deliveries from the unacknowledged ones, and settle each by `settle`; None requeues them."""
         if self.transaction is None:
             self._settle_all(settled(self.unacked, tag, multiple), settle, failed)
             return

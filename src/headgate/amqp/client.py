@@ -1,6 +1,6 @@
 """A client of any AMQP 0-9-1 broker, for the shovel and for pipelines: one connection, one channel, confirmed publishes.
 
-Messages pass as bytes: the properties of a delivery are published as they came. `publish` returns a future that is done when the
+Messages pass as bytes: the properties of a delivery are published unchanged. `publish` returns a future that is done when the
 broker confirms; a message that no queue took fails it.
 """
 
@@ -92,7 +92,7 @@ class Delivered(NamedTuple):
 
 
 def parse_address(url: str) -> BrokerAddress:
-    """The address in a URL; guest, the vhost / and the port of the scheme are what it need not say."""
+    """Parse a URL; by default user and password are guest, the vhost is / and the port that of the scheme."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -259,7 +259,7 @@ class AmqpClient:
             raise self._problem
 
     async def _beat(self) -> None:
-        """Let the peer hear of this side, and give up a peer of which nothing is heard: its machine may be gone."""
+        """Send heartbeats, and fail when the peer has been silent for too long."""
         while self._problem is None:
             await asyncio.sleep(HEARTBEAT_S / 2)
             self._writer.write(HEARTBEAT)
@@ -368,7 +368,7 @@ class AmqpClient:
                 pending.confirmed.set_exception(error)
 
     def _fail(self, problem: Exception) -> None:
-        """Let everything that waits fail."""
+        """Fail every reply, publish and delivery that is waited for."""
         if self._problem is not None:
             return
         self._problem = problem
@@ -387,4 +387,4 @@ def _read_method(payload: bytes) -> tuple[str, list[Any]]:
         method = BY_KEY[payload[:4]]
         return method.name, decode_arguments(method.arguments, payload[4:])
     except (KeyError, ValueError, IndexError, struct.error) as problem:
-        raise PeerClosed(501, f"the peer sent what is no method of AMQP: {problem}") from problem
+        raise PeerClosed(501, f"the peer sent an invalid method: {problem}") from problem

@@ -1,4 +1,4 @@
-"""How messages and tables of AMQP are stored, in the store and in streams."""
+"""The codec of the broker for AMQP: messages and tables to and from the bytes of the store, messages to and from streams."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.amqp.content import Content, make_content
-from headgate.amqp.streamed import from_stream, to_stream
+from headgate.amqp.stream_codec import from_stream, to_stream
 from headgate.amqp.tables import decode_table, encode_table
 from headgate.broker import BrokerMessage
 from headgate.message import Message
 
 
 class AmqpCodec:
-    """How messages and arguments of AMQP are stored."""
+    """Encodes and decodes messages and arguments of AMQP."""
 
     def decode(self, head: bytes, body: bytes) -> Content:
         size = int.from_bytes(head[:2], "big")

@@ -1,4 +1,4 @@
-"""Confirms: at the end of a turn, or when what they confirm is durable."""
+"""Publisher confirms: sent at the end of a turn or, for stored messages, when their commit is done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class AwaitedCommit:
-    """A commit that publishes of a channel wait for, up to one of them."""
+    """A commit for which the publishes of a channel wait, up to the number `up_to`."""
 
     __slots__ = ("is_done", "up_to")
 
@@ -22,7 +22,7 @@ class AwaitedCommit:
 
 
 def confirm_published(connection: Connection, channels: Iterable[Channel]) -> None:
-    """Confirm what channels published in this turn; what is to be stored waits for the commit."""
+    """Confirm what channels published in this turn, or have it confirmed by the commit that stores it."""
     for channel in channels:
         if channel.waits_for_store or connection.broker.published_streams:
             channel.waits_for_store = False
@@ -32,7 +32,7 @@ def confirm_published(connection: Connection, channels: Iterable[Channel]) -> No
 
 
 def await_commit(channel: Channel) -> Callable[[], None]:
-    """What to call when everything that the channel has published so far is durable: then it is confirmed."""
+    """Return the function that confirms all publishes so far, to be called when they are durable."""
     commit = AwaitedCommit(channel.published)
     channel.commits.append(commit)
 
@@ -52,7 +52,7 @@ def await_commit(channel: Channel) -> Callable[[], None]:
 
 
 def make_confirms(channel: Channel, up_to: int) -> bytes:
-    """The acks and nacks of publishes that were not confirmed yet, up to one of them."""
+    """The frames that ack or nack all unconfirmed publishes up to a number."""
     parts: list[bytes] = []
     for number in [number for number in channel.refused if number <= up_to]:
         _ack_up_to(channel, number - 1, parts)

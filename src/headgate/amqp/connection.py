@@ -1,7 +1,7 @@
-"""A connection: bytes in, frames parsed in one loop, everything that a turn produced written at once.
+"""A connection: parses frames in one loop, and writes everything that a turn produced at once.
 
-A publish whose frames are all in the buffer is taken as it is: the loop looks at their sizes, and keeps one slice of
-bytes. What arrives in pieces takes the longer way through `_content`.
+A publish whose frames are all in the buffer is not parsed further: the loop reads their sizes, and keeps one slice of
+bytes. A publish that arrives in pieces is collected by `_content`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, Final, cast
 
-from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish, resolve_publish
 from headgate.amqp.blocking import MOST_ANSWERS, go_on_if_read, limit_answers, receive_during_alarm
 from headgate.amqp.channel import Channel
 from headgate.amqp.confirms import confirm_published
@@ -35,7 +34,8 @@ from headgate.amqp.methods import (
 )
 from headgate.amqp.permissions import Permissions
 from headgate.amqp.properties import read_properties
-from headgate.amqp.replies import ConnectionFailed, bad_frame, octets, reply_code, reply_text
+from headgate.amqp.publish import PUBLISH_IDS, ArrivingMessage, Publish, resolve_publish
+from headgate.amqp.reply_codes import ConnectionFailed, bad_frame, octets, reply_code, reply_text
 from headgate.amqp.tables import Malformed
 from headgate.amqp.turns import LITTLE, LOOK_BYTES, SLICE_S, read_on
 from headgate.broker import ConnectionRefusal, Login, Refusal, VirtualHost
@@ -65,8 +65,8 @@ class Connection(asyncio.BufferedProtocol):
         self.vhost: VirtualHost  # when it is open, and what its user may do there
         self.permissions: Permissions
         self.login = Login("")
-        self.is_waiting = False  # for a login, or for the client to read: what was received stays
-        self.is_blocked = self.is_told = False  # by an alarm, and told so: nothing is read from it
+        self.is_waiting = False  # for a login, or for the client to read: received bytes are kept
+        self.is_blocked = self.is_told = False  # by an alarm, so that nothing is read; and told so
         self.answered = 0  # bytes since the client has last read all
         self.frame_max = FRAME_MIN  # until that is negotiated, behind the login
         self.channel_max = 2_047
@@ -76,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self.handshake = Handshake(self)
         self.client_properties: Mapping[str, Any] = {}
         self.received_bytes = self.sent_bytes = 0
-        self._rest, self.is_behind = b"", False  # what was received and not handled; whole frames
+        self._rest, self.is_behind = b"", False  # bytes not handled yet; whether with whole frames
         self._method_ids = (0, 0)  # class and method that a close refers to
         self._is_closing = self._is_gone = False
         self._unconfirmed: set[Channel] = set()
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
             limit_answers(self)
 
     def wrote(self, size: int) -> None:
-        """Deliveries of this size were put into `out`."""
+        """Count deliveries of this size that were put into `out`."""
         self.broker.writing.add(self)
         self.listener.unwritten += size
         if self.listener.unwritten > WRITE_AT:
@@ -128,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
             self.flush()
 
     def flush(self) -> None:
-        """Write what this turn produced; confirms of what is stored wait for the commit."""
+        """Write what this turn produced; confirms of stored messages wait for the commit."""
         if self._unconfirmed:
             confirm_published(self, self._unconfirmed)
             self._unconfirmed.clear()
@@ -242,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         return data[position:] if position else data
 
     def _publish(self, channel: Channel, data: bytes, position: int, behind: int, end: int) -> int:
-        """A basic.publish, together with its content if that is all here; return the position behind it."""
+        """Handle a basic.publish, with its content if that has arrived; return the position behind it."""
         route = data[position + 13 : behind - 1]
         vhost = self.vhost
         if self._routes_of != vhost.generation:
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         except (ConnectionFailed, Malformed):
             self._method_ids = PUBLISH_IDS
             raise
-        channel.arriving = Arriving(publish)
+        channel.arriving = ArrivingMessage(publish)
         return behind
 
     def _find_publish(self, route: bytes) -> Publish:
@@ -306,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
         return publish
 
     def forget_routes(self) -> None:
-        """Have it found anew what may be published where."""
+        """Forget resolved publishes, because permissions or the topology changed."""
         self._routes_of = -1
 
     def _ack(self, channel: Channel, data: bytes, position: int) -> None:
@@ -326,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(channel, refusal, _ACK_IDS)
 
     def _content(self, kind: int, number: int, raw: bytes) -> None:
-        """A content frame of a message that did not arrive in one piece."""
+        """Take a content frame of a message that did not arrive in one piece."""
         channel = self.channels.get(number)
         if channel is not None and channel.is_closing:
             return
@@ -428,14 +428,14 @@ class Connection(asyncio.BufferedProtocol):
         self.send(number, "channel.open-ok", b"")
 
     def _close_of_closing(self, channel: Channel, name: str) -> None:
-        """A method on a channel that we closed: only the close is of interest."""
+        """Ignore a method on a channel that the broker closed, except the close and its answer."""
         if name == "channel.close":
             self.send(channel.number, "channel.close-ok")
         if name in ("channel.close", "channel.close-ok"):
             self.forget(channel)
 
     def forget(self, channel: Channel) -> None:
-        """A channel is closed on both sides; what it published and was not confirmed is not confirmed any more."""
+        """Forget a channel that is closed on both sides; its unconfirmed publishes stay unconfirmed."""
         channel.is_closing = True
         self._unconfirmed.discard(channel)
         if self.channels.pop(channel.number, None) is not None:
@@ -477,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
         self.fail(ConnectionFailed(320, text))
 
     def forget_method(self) -> None:
-        """Let a close refer to no method."""
+        """Let the next close name no method as its cause."""
         self._method_ids = (0, 0)
 
     def peer_can(self, capability: str) -> bool:
@@ -488,7 +488,7 @@ class Connection(asyncio.BufferedProtocol):
         asyncio.get_running_loop().call_later(CLOSING_S, self.transport.close)
 
     def _let_go(self) -> None:
-        """Close all channels, and delete what belonged to the connection alone."""
+        """Close all channels, and delete the exclusive queues of the connection."""
         for channel in self.channels.values():
             channel.close()
         self.broker.sessions.close_channels(self.login, len(self.channels))

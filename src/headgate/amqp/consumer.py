@@ -1,4 +1,4 @@
-"""Consumers of a channel: how much they may be sent, and the frames of what they are sent."""
+"""Consumers of a channel: how much they may be sent, and the frames of their deliveries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DELIVER: Final = b"\0\x3c\0\x3c"
 
 
 class ChannelConsumer(BrokerConsumer):
-    """A consumer that basic.consume made."""
+    """A consumer that basic.consume started."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A message as it came over AMQP: its frames stay as they are, and are sent as they are wherever that is possible.
+"""A message that was received over AMQP: its frames are kept, and sent unchanged wherever that is possible.
 
 route     exchange and routing key, each as short text: the last bytes of basic.publish, and of basic.deliver
 raw       the content header frame and the body frames
@@ -42,7 +42,7 @@ class SeenMessage(Message):
         _put_source(self, source)
 
     def __getattr__(self, name: str) -> Any:
-        """Fill all fields; called for one that is not there yet."""
+        """Fill all fields; Python calls this for a field that is not filled yet."""
         if name not in Message.__slots__:
             raise AttributeError(name)
         values = self._source.values
@@ -130,11 +130,11 @@ class Content(BrokerMessage):
         return self._message(self.routing_key)
 
     def _message(self, topic: str) -> Message:
-        """The message as filters see it; the same one for messages with equal properties and topic."""
+        """The message as filters see it; messages with equal properties and topic share one."""
         properties = self.properties
         if (
             not properties.is_common
-        ):  # what is kept of each message is work for the garbage collector
+        ):  # keeping one for each message would burden the garbage collector
             return SeenMessage(topic, properties)
         seen = properties.seen
         if seen is None or seen[0] != topic:

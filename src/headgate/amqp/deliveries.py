@@ -1,4 +1,4 @@
-"""What was sent to a client, and how it looks there."""
+"""Deliveries that a client has not acknowledged, and the message that it was sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Unacked(NamedTuple):
-    """An entry that was sent and not acknowledged; the consumer is None where it was asked for by basic.get."""
+    """An entry that was sent and not acknowledged; the consumer is None after a basic.get."""
 
     entry: QueueEntry
     consumer: ChannelConsumer | None
@@ -23,7 +23,7 @@ class Unacked(NamedTuple):
 
 
 def sent_content(entry: QueueEntry, queue: BrokerQueue) -> Content:
-    """The message of an entry as a consumer gets it: one of a quorum queue says how often it came back."""
+    """The message of an entry as a consumer gets it; from a quorum queue, with the header `x-delivery-count`."""
     content = entry.message
     assert isinstance(content, Content)
     if entry.deliveries and queue.definition.type == "quorum":
@@ -32,7 +32,7 @@ def sent_content(entry: QueueEntry, queue: BrokerQueue) -> Content:
 
 
 def count_off(channel: Channel, sent: Unacked) -> None:
-    """Count a delivery no more: it is settled."""
+    """Subtract a settled delivery from the count of its consumer or, after basic.get, of its channel."""
     if sent.consumer is not None:
         sent.consumer.unacked -= 1
     else:

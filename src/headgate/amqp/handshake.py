@@ -14,7 +14,7 @@ from headgate.amqp.content import FRAME_MAX
 from headgate.amqp.login import CertificateName, Peer, log_in
 from headgate.amqp.methods import HEARTBEAT, PREAMBLE
 from headgate.amqp.permissions import Permissions
-from headgate.amqp.replies import ConnectionFailed
+from headgate.amqp.reply_codes import ConnectionFailed
 from headgate.amqp.timeouts import AckTimeouts
 from headgate.amqp.turns import Turns, go_on, wait
 from headgate.broker import Broker, Login, LoginRefused, NotAllowed, OpenConnection
@@ -31,7 +31,7 @@ CHANNEL_MAX: Final = 2_047
 FRAME_MIN: Final = 4_096
 HEARTBEAT_S: Final = 60
 READ_BYTES: Final = 1 << 16
-LOGIN_S: Final = 10  # a peer that has not logged in by then is cut off
+LOGIN_S: Final = 10  # after this time, a peer that has not logged in is cut off
 CAPABILITIES: Final = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,
@@ -47,7 +47,7 @@ CAPABILITIES: Final = {
 
 @dataclass(eq=False)
 class AmqpListener:
-    """What all connections share."""
+    """The settings and state that all connections of a server share."""
 
     broker: Broker
     product: str
@@ -57,7 +57,7 @@ class AmqpListener:
     connections: set[Connection] = field(default_factory=set)
     timeouts: AckTimeouts = field(init=False)
     turns: Turns = field(default_factory=Turns)
-    # What is read of a connection at once.
+    # The buffer into which every connection is read, one at a time.
     buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
     unwritten: int = 0  # bytes of deliveries since the last write
     is_blocking: bool = False  # while there is an alarm
@@ -80,7 +80,7 @@ class AmqpListener:
 
 
 class Handshake:
-    """Where a connection stands between the first byte and `connection.open`."""
+    """The state of a connection between the first byte and `connection.open`, and its heartbeats."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -149,7 +149,7 @@ class Handshake:
         wait(connection)
 
     async def _log_in(self, response: bytes) -> None:
-        """Find out who the client is, which may take a while, and let it go on."""
+        """Verify the client, which may take a while, and continue the handshake."""
         connection = self._connection
         access, name_from = connection.broker.access, connection.listener.certificate_name
         try:
@@ -167,7 +167,7 @@ class Handshake:
         go_on(connection)
 
     def _take(self, login: Login) -> None:
-        """Let the connection be that of a user, until the login expires."""
+        """Give the connection to a user, until the login expires."""
         self._connection.login = login
         if self._expiry is not None:
             self._expiry.cancel()
@@ -197,7 +197,7 @@ class Handshake:
         )
 
     def update_secret(self, secret: bytes) -> None:
-        """Take a new token in place of the one of the login; a password needs no renewal."""
+        """Replace the token of the login by a new one; a password needs no renewal."""
         if self._connection.login.grants is None:
             self._connection.send(0, "connection.update-secret-ok")
             return
@@ -251,7 +251,7 @@ class Handshake:
             self._beat_later()
 
     def _register(self) -> None:
-        """Let the broker know the connection."""
+        """Register the connection with the broker."""
         connection = self._connection
         host, port = _address(connection.transport.get_extra_info("sockname"))
         peer_host, peer_port = _address(connection.transport.get_extra_info("peername"))

@@ -1,4 +1,4 @@
-"""SASL: how a client says who it is. PLAIN and AMQPLAIN send a password, EXTERNAL leaves that to the certificate."""
+"""SASL: how a client logs in. PLAIN and AMQPLAIN send a password, EXTERNAL uses the certificate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
-from headgate.amqp.replies import ConnectionFailed
+from headgate.amqp.reply_codes import ConnectionFailed
 from headgate.amqp.tables import Malformed, decode_table
 from headgate.broker import AccessControl, Login, LoginRefused
 
@@ -22,21 +22,21 @@ _SHORT: Final = {
 
 
 class Peer(NamedTuple):
-    """The other end: its address, and the certificate that TLS has checked, if it showed one."""
+    """The other end of a connection: its address, and the certificate that TLS has verified, if any."""
 
     address: str
     certificate: Mapping[str, Any] | None = None
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The mechanisms that it may use."""
+        """The SASL mechanisms that the peer may use."""
         return (*PASSWORDS, EXTERNAL) if self.certificate else PASSWORDS
 
 
 async def log_in(
     access: AccessControl, peer: Peer, mechanism: str, response: bytes, name_from: CertificateName
 ) -> Login:
-    """Who a client is; LoginRefused if it is not to be trusted."""
+    """Log a client in; LoginRefused if it cannot be trusted."""
     if mechanism not in peer.mechanisms:
         raise ConnectionFailed(503, f"unknown authentication mechanism '{mechanism}'")
     if mechanism == EXTERNAL:

@@ -1,4 +1,4 @@
-"""What the methods of AMQP need permission for. As RabbitMQ 4.0.5, with its words."""
+"""The permissions that each method of AMQP needs: rules and words of RabbitMQ 4.0.5."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, Final
 from headgate.broker import Login, PermissionKind, VirtualHost
 
 RESERVED: Final = "amq."
-SERVER_NAMED: Final = "amq.gen-"  # how names begin that the broker gives
+SERVER_NAMED: Final = "amq.gen-"  # the prefix of names that the broker generates
 
 
 class Permissions:
-    """What a user may do in a virtual host: everything refuses what it may not."""
+    """The permissions of a user in a virtual host; every check raises a refusal if one is missing."""
 
     def __init__(self, login: Login, vhost: VirtualHost) -> None:
         self._login, self._vhost = login, vhost
         self._access = vhost.broker.access
 
     def renew(self, login: Login) -> None:
-        """Go on with a new token of the same user."""
+        """Use a new login of the same user from now on."""
         self._login = login
 
     def check(self, permission: PermissionKind, kind: str, name: str) -> None:
         self._access.check(self._login, self._vhost.name, permission, kind, name)
 
     def check_topics(self, permission: PermissionKind, exchange: str, keys: Iterable[str]) -> None:
-        """Check routing keys, if the exchange is one of topics."""
+        """Check routing keys, if it is a topic exchange."""
         known = self._vhost.topology.exchange(exchange)
         if known is not None and known.type == "topic":
             for key in keys:
                 self._access.check_topic(self._login, self._vhost.name, permission, exchange, key)
 
     def check_declaration(self, kind: str, name: str, target: Any) -> None:
-        """Declaring needs `configure`; a new one that passes messages on to a target needs to read and write, too."""
+        """Require `configure`; for a new object that passes messages on to a target, also read and write."""
         if kind == "exchange" and not name:
-            return  # which is refused to everybody
+            return  # the default exchange, which is refused later
         if kind == "queue":
             is_new = name not in self._vhost.queues
         else:
@@ -51,7 +51,7 @@ class Permissions:
             self.check("configure", kind, name)
 
     def check_binding(self, kind: str, destination: str, source: str, key: str) -> None:
-        """Binding writes to the destination and reads the source; the default exchange is refused to everybody."""
+        """Require write on the destination and read on the source; refuse the default exchange."""
         self.check("write", kind, destination)
         if source and (destination or kind == "queue"):
             self.check("read", "exchange", source)

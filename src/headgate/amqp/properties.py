@@ -31,7 +31,7 @@ PERSISTENT: Final = 2
 MAX_EXPIRATION_MS: Final = 315_360_000_000  # ten years
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 NO_HEADERS: Final = b"\0\0\0\0"
-CACHED: Final = 2_048  # how many different properties are remembered
+MOST_CACHED: Final = 2_048  # how many different properties are remembered
 
 _HEADER: Final = struct.Struct(">HHQH")  # class, weight, size of the body, flags
 _MILLISECONDS: Final = re.compile(r"[+-]?[0-9]+")  # -0 is one, too
@@ -58,13 +58,14 @@ class Properties:
     def __init__(self, raw: bytes, values: dict[str, Any]) -> None:
         self.raw, self.values = raw, values
         self.is_common = False  # whether a second message had them
-        self.seen: tuple[str, Message] | None = None  # what filters saw last, and under which topic
+        # The last message made for filters, and its topic.
+        self.seen: tuple[str, Message] | None = None
         self.persistent = values.get("delivery_mode") == PERSISTENT
         self.priority: int = values.get("priority", 0)
         self.expiration: str | None = values.get("expiration")
         self.expiration_ms = _milliseconds(self.expiration)  # None also where it is no valid time
         headers = values.get("headers") or {}
-        # Whether the broker must look at more than where the message goes and how long it lives.
+        # Whether the broker must check more than the route and the expiration.
         self.is_special = (
             values.get("reply_to") == REPLY_TO
             or "user_id" in values
@@ -96,7 +97,7 @@ def read_properties(raw: bytes) -> Properties:
     found = _cache.get(raw)
     if found is None:
         found = Properties(raw, decode_properties(raw))
-        if len(_cache) >= CACHED:
+        if len(_cache) >= MOST_CACHED:
             _cache.clear()
         _cache[raw] = found
     else:
@@ -154,7 +155,7 @@ def change_properties(raw: bytes, changed: Mapping[str, bytes | None]) -> bytes:
 
 
 def raw_headers(raw: bytes) -> bytes:
-    """The table of headers as it came; an empty one where there is none."""
+    """The bytes of the table of headers; an empty table where there is none."""
     for name, _, start, end in property_spans(raw):
         if name == "headers":
             return raw[start:end]

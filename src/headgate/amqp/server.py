@@ -14,11 +14,11 @@ from headgate.amqp.login import CertificateName
 from headgate.broker import Broker
 
 BACKLOG: Final = 512
-GRACE_S: Final = 0.2  # how long peers may take to read the last that they are sent
+GRACE_S: Final = 0.2  # how long peers may take to read the last frames
 
 
 class AmqpServer:
-    """Accepts AMQP clients for a broker; `product` and `version` are what it says of itself."""
+    """Accepts AMQP clients for a broker; `product` and `version` are told to clients."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class AmqpServer:
         return len(self._listener.connections)
 
     def set_consumer_timeout(self, timeout_ms: int | None) -> None:
-        """Let deliveries be acknowledged in this time, unless their consumer or queue says otherwise; None for ever."""
+        """Set the time within which deliveries must be acknowledged, unless consumer or queue set another; None: no limit."""
         self._listener.broker.consumer_timeout_ms = timeout_ms
         self._listener.timeouts.use(timeout_ms)
 
     def set_login(self, timeout_s: float, certificate_name: CertificateName) -> None:
-        """How long a login may take, and which part of a certificate names its user."""
+        """Set how long a login may take, and the part of a certificate that names its user."""
         self._listener.login_s = timeout_s
         self._listener.certificate_name = certificate_name
 

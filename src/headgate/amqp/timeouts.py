@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from headgate.amqp.deliveries import Unacked
     from headgate.amqp.handshake import AmqpListener
 
-LONGEST_S: Final = 15.0  # between two looks at all channels
+LONGEST_S: Final = 15.0  # the longest time between two checks of all channels
 SHORTEST_S: Final = 0.05
-IN_A_TIMEOUT: Final = 8  # looks during the shortest time-out
+CHECKS_PER_TIMEOUT: Final = 8  # within the shortest time-out in use
 
 
 class AckTimeouts:
-    """Looks at the channels of a server, often enough for the shortest time-out in use."""
+    """Checks the channels of a server, often enough for the shortest time-out in use."""
 
     def __init__(self, listener: AmqpListener) -> None:
         self._listener = listener
@@ -43,7 +43,7 @@ class AckTimeouts:
             self._timer.cancel()
 
     def _look_later(self, shortest_ms: int) -> None:
-        seconds = min(max(shortest_ms / 1000 / IN_A_TIMEOUT, SHORTEST_S), LONGEST_S)
+        seconds = min(max(shortest_ms / 1000 / CHECKS_PER_TIMEOUT, SHORTEST_S), LONGEST_S)
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look, shortest_ms)
 
     def _look(self, shortest_ms: int) -> None:
@@ -87,7 +87,7 @@ def find_overdue(
 
 
 def timeout_of(sent: Unacked, default_ms: int | None) -> int | None:
-    """That of the consumer, else of the queue, else of the broker; 0 or None for none."""
+    """The time-out of a delivery: of its consumer, else of the queue, else of the broker; 0 or None: none."""
     timeout = sent.queue.definition.consumer_timeout
     if sent.consumer is not None:
         timeout = sent.consumer.timeout_ms

@@ -1,6 +1,6 @@
-"""Turns of connections that sent much: it is handled in slices of time, and everything else goes on between them.
+"""Turns for connections that sent much: their bytes are handled in slices of time, and other work goes on in between.
 
-What little a connection sends is handled when it is read. So it waits for one slice at most, however many others flood.
+A small amount is handled when it is read, so it waits for one slice at most, however much other connections send.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from headgate.amqp.connection import Connection
 
-LITTLE: Final = 16_384  # bytes
+LITTLE: Final = 16_384  # bytes, up to which what was read is handled at once
 SLICE_S: Final = 0.001
-LOOK_BYTES: Final = 4_096  # that are handled between two looks at the clock
+LOOK_BYTES: Final = 4_096  # bytes handled between two looks at the clock
 
 
 class Turns:
@@ -43,7 +43,7 @@ class Turns:
 
 
 def read_on(connection: Connection) -> None:
-    """Handle what the peer has sent, and read more when that is done."""
+    """Handle received bytes in slices, and read more when that is done."""
     if not _may_go_on(connection):
         return
     if connection.is_behind:
@@ -53,13 +53,13 @@ def read_on(connection: Connection) -> None:
 
 
 def wait(connection: Connection) -> None:
-    """Handle nothing more that the peer sends, until `go_on`."""
+    """Stop handling and reading what the peer sends, until `go_on`."""
     connection.is_waiting = True
     connection.transport.pause_reading()
 
 
 def go_on(connection: Connection) -> None:
-    """Handle what the peer sent meanwhile, and read on."""
+    """Handle what the peer sent since `wait`, and read on."""
     connection.is_waiting = False
     connection.handle(b"")
     read_on(connection)

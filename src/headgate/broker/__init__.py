@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from headgate.broker.access import TokenReader as TokenReader
     from headgate.broker.access import is_loopback as is_loopback
     from headgate.broker.alarms import used_bytes as used_bytes
-    from headgate.broker.broker import BOUND as BOUND
     from headgate.broker.broker import DEFAULT_VHOST as DEFAULT_VHOST
     from headgate.broker.broker import Broker as Broker
     from headgate.broker.consumer import BrokerConsumer as BrokerConsumer
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from headgate.broker.policies import Policies as Policies
     from headgate.broker.policies import Policy as Policy
     from headgate.broker.policies import effective_policy as effective_policy
+    from headgate.broker.queue_definition import QUEUE_TYPES as QUEUE_TYPES
     from headgate.broker.queue_definition import type_name as type_name
     from headgate.broker.queue_filters import count_matching as count_matching
     from headgate.broker.refusals import AccessRefused as AccessRefused
@@ -80,11 +80,11 @@ else:
         __name__,
         {
             "alarms": ["used_bytes"],
-            "broker": ["BOUND", "DEFAULT_VHOST", "Broker"],
+            "broker": ["DEFAULT_VHOST", "Broker"],
             "consumer": ["BrokerConsumer"],
             "contract": ["BrokerQueue"],
             "dead_letters": ["carbon_keys"],
-            "queue_definition": ["type_name"],
+            "queue_definition": ["QUEUE_TYPES", "type_name"],
             "inspection": ["delete_entry", "find_entry", "latest_entries", "requeue_dead_letter"],
             "definitions": ["export_definitions"],
             "definitions_import": ["DefinitionsImport", "import_definitions"],

@@ -22,6 +22,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from headgate.broker.login_throttle import LoginThrottle
 from headgate.broker.name_patterns import check_pattern, name_matches
 from headgate.broker.passwords import (
     BLOCKS,
@@ -36,7 +37,6 @@ from headgate.broker.passwords import (
 )
 from headgate.broker.refusals import AccessRefused, NotAllowed, NotFound, PreconditionFailed
 from headgate.broker.stored_table import StoredDefinitions, StoredTable
-from headgate.broker.throttle import LoginThrottle
 from headgate.broker.users import (
     DEFAULT_EXCHANGE,
     MAX_NAME_BYTES,
@@ -70,10 +70,10 @@ _Result = TypeVar("_Result")
 
 
 class TokenReader(Protocol):
-    """Reads the bearer tokens that come instead of passwords."""
+    """Reads bearer tokens, which clients send instead of passwords."""
 
     def read(self, token: str) -> Login:
-        """Who the token says logs in; LoginRefused if it is not to be trusted."""
+        """The login that the token grants; LoginRefused if the token cannot be trusted."""
 
 
 class AccessControl:
@@ -167,7 +167,7 @@ class AccessControl:
         self._broker.sessions.close_user(name, f"user '{name}' was deleted")
 
     def forget_vhost(self, vhost: str) -> None:
-        """Delete the permissions that are of a virtual host."""
+        """Delete all permissions in a virtual host."""
         for key in [key for key in self.permissions if key[0] == vhost]:
             self.permissions.remove(key)
         for topic in [topic for topic in self.topic_permissions if topic[0] == vhost]:
@@ -176,7 +176,7 @@ class AccessControl:
     # ---- permissions
 
     def set_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Let a user do in a virtual host what patterns of names say; the empty pattern allows nothing."""
+        """Set the patterns of names that a user may configure, write and read in a virtual host; the empty pattern allows nothing."""
         self.find_user(user)
         self._broker.find_vhost(vhost)
         patterns = map(check_pattern, (configure, write, read))
@@ -210,13 +210,13 @@ class AccessControl:
     # ---- questions
 
     def may_enter(self, login: Login, vhost: str) -> bool:
-        """Whether one may use a virtual host at all."""
+        """Whether a login may use a virtual host at all."""
         if login.grants is not None:
             return login.grants.may_enter(vhost)
         return (vhost, login.name) in self.permissions
 
     def may(self, login: Login, vhost: str, kind: PermissionKind, name: str) -> bool:
-        """Whether one may configure, write or read the queue or exchange of this name."""
+        """Whether a login may configure, write or read the queue or exchange of this name."""
         name = name or DEFAULT_EXCHANGE
         if login.grants is not None:
             return login.grants.may(vhost, kind, name)
@@ -226,7 +226,7 @@ class AccessControl:
     def may_topic(
         self, login: Login, vhost: str, kind: PermissionKind, exchange: str, routing_key: str
     ) -> bool:
-        """Whether one may write or read a routing key at a topic exchange."""
+        """Whether a login may write or read a routing key at a topic exchange."""
         if login.grants is not None:
             return login.grants.may_topic(vhost, kind, exchange, routing_key)
         permission = self.topic_permissions.get((vhost, login.name, exchange))
@@ -244,7 +244,7 @@ class AccessControl:
     def check(
         self, login: Login, vhost: str, permission: PermissionKind, kind: str, name: str
     ) -> None:
-        """Refuse, in RabbitMQ's words, what one may not do with a queue or an exchange."""
+        """Refuse, in RabbitMQ's words, an operation on a queue or exchange that the login may not do."""
         if not self.may(login, vhost, permission, name):
             shown = name or DEFAULT_EXCHANGE
             raise AccessRefused(
@@ -254,7 +254,7 @@ class AccessControl:
     def check_topic(
         self, login: Login, vhost: str, permission: PermissionKind, exchange: str, routing_key: str
     ) -> None:
-        """Refuse, in RabbitMQ's words, a routing key that one may not use at a topic exchange."""
+        """Refuse, in RabbitMQ's words, a routing key that the login may not use at a topic exchange."""
         if not self.may_topic(login, vhost, permission, exchange, routing_key):
             raise AccessRefused(
                 f"{permission} access to topic '{routing_key}' in exchange topic '{exchange}' in vhost '{vhost}' "
@@ -272,7 +272,7 @@ class AccessControl:
         if len(name) > MAX_NAME_BYTES:
             raise LoginRefused(f"user '{name[:20]}…' has a name of {len(name)} characters")
         ticket = self._ticket(name, password)
-        # A fleet that comes back at once waits for its first login, and who guesses for the last failure.
+        # Many clients that reconnect at once wait for the first verification; a guesser waits for the last failure.
         async with self._turn(ticket):
             if not self._is_verified(name, ticket):
                 async with self._turn(address):
@@ -313,7 +313,7 @@ class AccessControl:
             self._verified.popitem(last=False)
 
     async def _renew(self, name: str, password: str, known: PasswordHash) -> PasswordHash:
-        """Keep a password as new ones are kept, unless it was changed meanwhile."""
+        """Store the hash of a password in the current form, unless the password was changed meanwhile."""
         renewed = await self._in_thread(lambda: hash_password(password))
         user = self.users.get(name)
         if user is None or user.password != known:
@@ -329,7 +329,7 @@ class AccessControl:
         return Login(name, user.tags)
 
     def _ticket(self, name: str, password: str) -> bytes:
-        """A name for a user and a password, from which neither can be found."""
+        """A keyed digest of user and password, which reveals neither."""
         text = f"{len(name)}:{name}{password}".encode()
         return hmac.new(self._secret, text, hashlib.sha256).digest()
 
@@ -339,7 +339,7 @@ class AccessControl:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def _changed(self) -> None:
-        """Have every connection ask again what it may do."""
+        """Make every connection check its permissions anew."""
         for vhost in self._broker.vhosts.values():
             vhost.forget_routes()
 

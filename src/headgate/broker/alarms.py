@@ -21,8 +21,8 @@ WORDS: Final = {
     "streams": "a stream cannot be written",
 }
 DISK_FREE_BYTES: Final = 50_000_000
-LOOK_S: Final = 0.5  # between two looks at memory and disk
-RELEASE_PAUSE: Final = 10  # times as long as releasing memory took, until that is done again
+LOOK_S: Final = 0.5  # between two measurements of memory and disk
+RELEASE_PAUSE: Final = 10  # the pause after releasing memory, as a multiple of the time that took
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 
@@ -32,7 +32,7 @@ class Alarms:
 
     def __init__(self) -> None:
         self.active: dict[str, None] = {}  # in the order in which they were raised
-        self.behind: set[object] = set()  # stores with too much to write; they say so to no client
+        self.behind: set[object] = set()  # stores with too much to write; clients are not told
         self._unwritable: set[object] = set()  # streams
         self.memory_limit_bytes = 0
         self.disk_limit_bytes = DISK_FREE_BYTES
@@ -56,7 +56,7 @@ class Alarms:
         self.disk_limit_bytes = disk_free_bytes
 
     def watch(self, data: Path | None, call_later: Callable[[float, Callable[[], None]], object]) -> None:  # fmt: skip
-        """Look at memory, and at the disk of a directory, from now on until `stop`."""
+        """Measure memory, and the disk of a directory, regularly until `stop`."""
         self._data, self._is_watching = data, True
 
         def look() -> None:
@@ -70,7 +70,7 @@ class Alarms:
         self._is_watching = False
 
     def look(self) -> None:
-        """Raise and clear the alarms of memory and disk."""
+        """Measure memory and disk now, and raise or clear their alarms."""
         if self._data is not None:
             self.set("disk", shutil.disk_usage(self._data).free < self.disk_limit_bytes)
         self._look_at_descriptors()
@@ -78,7 +78,7 @@ class Alarms:
             self.set("memory", self._is_low_on_memory())
 
     def _look_at_descriptors(self) -> None:
-        """Say it in the log when nothing can be opened any more, and when it can again."""
+        """Log when the process runs out of file descriptors, and when some are free again."""
         lacks = not has_free_descriptor()
         if lacks and not self._lacks_descriptors:
             log.error(
@@ -97,7 +97,7 @@ class Alarms:
         return self.memory_limit_bytes < used_bytes()
 
     def _release_memory(self) -> None:
-        """Let go of what messages that are gone leave behind: it would keep publishers out for good.
+        """Return the memory of deleted messages to the system: otherwise the alarm might never be cleared.
 
         It takes up to half a second, in which the broker does nothing else: in another thread it would hold the lock of
         the allocator, which the broker needs for every larger message.
@@ -126,7 +126,7 @@ class Alarms:
         self.set("streams", bool(self._unwritable))
 
     def set_behind(self, store: object, is_behind: bool) -> None:
-        """Stop publishers for the moment in which a store has more to write than should wait in memory."""
+        """Stop publishers while a store has more to write than should wait in memory."""
         if is_behind != (store in self.behind):
             (self.behind.add if is_behind else self.behind.discard)(store)
             self._tell()

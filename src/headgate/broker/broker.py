@@ -38,18 +38,18 @@ from headgate.message import Message
 from headgate.store import Store
 
 DEFAULT_VHOST: Final = "/"
-SLICE_S: Final = 0.004  # of a turn, in which filters examine messages
+SLICE_S: Final = 0.004  # how long filters may examine messages in one turn
 BOUND: Final = 20_000  # entries of a lane that stay in memory
-BOUND_BYTES: Final = 64 << 20  # of the bodies of a queue that stay in memory
-STEPS: Final = 400  # of long work that are taken in one turn
-BACKLOG_BYTES: Final = 16 << 20  # that may wait for a commit, before publishers are stopped
+BOUND_BYTES: Final = 64 << 20  # of message bodies of a queue that stay in memory
+STEPS: Final = 400  # steps of long work that are taken in one turn
+BACKLOG_BYTES: Final = 16 << 20  # bytes that may wait for a commit before publishers are stopped
 
 
 class Codec(Protocol):
     """How the protocol turns messages and tables into bytes and back."""
 
     def decode(self, head: bytes, body: bytes) -> BrokerMessage:
-        """The message with these parts."""
+        """Build the message from the two parts of its record."""
 
     def encode_table(self, table: Mapping[str, Any]) -> bytes:
         """Arguments with values of any type, as bytes."""
@@ -65,10 +65,10 @@ class Codec(Protocol):
 
 
 class Flushed(Protocol):
-    """A connection that has something to write at the end of a turn."""
+    """A connection, which is asked at the end of a turn to write what it has collected."""
 
     def flush(self) -> None:
-        """Write it."""
+        """Write what was collected in this turn."""
 
 
 class Broker:
@@ -92,9 +92,8 @@ class Broker:
         self.changed: set[BrokerQueue] = set()  # queues whose numbers statistics have not read
         self.connections: dict[str, OpenConnection] = {}
         self.writing: set[Flushed] = set()  # connections that have something to write
-        self.touched: set[QueueLane] = (
-            set()
-        )  # lanes with rows or deliveries that no commit has seen
+        # Lanes with rows or deliveries that are not part of any commit yet.
+        self.touched: set[QueueLane] = set()
         self.vhosts: dict[str, VirtualHost] = {}
         self._leaving: set[str] = set()  # virtual hosts whose contents are being deleted
         self._call_later = call_later
@@ -261,7 +260,7 @@ class Broker:
         self._next_lane = max(self._next_lane, after + 1)
 
     def close(self) -> None:
-        """Deliver nothing more, and let the store say exactly what was delivered: after a crash it says more than that."""
+        """Stop delivering, and store exactly what was delivered; after a crash, more messages count as delivered."""
         self.flush()
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
@@ -275,7 +274,7 @@ class Broker:
         self._close_streams()
 
     def _close_streams(self) -> None:
-        """Store what was published to stream queues, and let go of their directories."""
+        """Store what was published to stream queues, and close them."""
         if self.stream_home is None:
             return
         self.stream_home.close()
@@ -285,7 +284,7 @@ class Broker:
         self.stream_home.remove_temporary()
 
     def want_mark(self, lane: QueueLane, position: int) -> None:
-        """Have the store note that entries up to this one may have been delivered, before they are."""
+        """Store, before entries up to this one are delivered, that they may have been."""
         lane.wanted = max(lane.wanted, position)
         lane.is_waiting = True
         self.touched.add(lane)
@@ -293,12 +292,12 @@ class Broker:
             self.write_mark(lane)
 
     def write_mark(self, lane: QueueLane) -> None:
-        """Have the next commit say what may have been delivered, well ahead."""
+        """Move the mark of what may have been delivered well ahead, with the next commit."""
         lane.marking = lane.wanted + AHEAD
         self.store.mark(lane.number, lane.marking)
 
     def _write_marks(self) -> Callable[[], None]:
-        """Let a commit say what may have been delivered, well ahead, so that deliveries need not wait for the next."""
+        """Move all marks well ahead with this commit, so that deliveries need not wait for the next one."""
         lanes = []
         for lane in self.touched:
             if lane.wanted >= 0 and lane.wanted + AHEAD // 2 > lane.marking:

@@ -1,4 +1,4 @@
-"""Consumers that look at a queue and take nothing: each gets the ready entries behind its position, then what comes.
+"""Consumers that browse a queue and take nothing: each gets the ready entries behind its position, then new ones.
 
 Entries come in the order of their positions, whatever their priority. One that another consumer holds is passed over.
 A slice of a queue is examined in one turn of the broker; of rows in the store the bodies of those that match are read.
@@ -26,7 +26,7 @@ SLICE: Final = 256  # entries that a browser examines in one turn
 
 
 class BrowseFilter(ConsumerFilter):
-    """The filter of a consumer that browses, and what it examined for it alone."""
+    """The filter of a consumer that browses, with counts of its own."""
 
     __slots__ = ("_examined", "_seconds")
 
@@ -62,7 +62,7 @@ class UnseenEntry(NamedTuple):
 
 
 class QueueBrowser:
-    """What one consumer looks for in a queue, and up to which position it has seen it."""
+    """One consumer that browses: its filter, and the position up to which it has seen the queue."""
 
     def __init__(self, queue: ClassicQueue, consumer: BrokerConsumer) -> None:
         self._queue, self.consumer = queue, consumer
@@ -91,7 +91,7 @@ class QueueBrowser:
         return self.after < self._queue.last_position
 
     def _list_candidates(self) -> tuple[Iterable[UnseenEntry], int]:
-        """Entries behind the position, in order, and the position up to which these are all."""
+        """The next entries behind the position, in order, and the position up to which the list is complete."""
         found = [_list_lane(lane, self.after) for lane in self._queue.lanes]
         end = min(
             (last for _, last in found if last is not None), default=self._queue.last_position
@@ -114,7 +114,7 @@ class QueueBrowser:
         return matched, examined, end
 
     def _read(self, matched: list[UnseenEntry], end: int) -> tuple[list[QueueEntry], int]:
-        """The entries of candidates, as far as they may be read at once, and the position up to which they are."""
+        """The entries of candidates, as many as may be read at once, and the position up to which they were read."""
         entries = [candidate.entry for candidate in matched if candidate.entry is not None]
         for lane in self._queue.lanes:
             rows = [c.position for c in matched if c.entry is None and c.lane is lane]
@@ -153,7 +153,7 @@ class QueueBrowsers:
         self._browsers = [b for b in self._browsers if b.consumer is not consumer]
 
     def cancel(self) -> None:
-        """The queue is deleted."""
+        """Cancel all browsing consumers: the queue is deleted."""
         browsers, self._browsers = self._browsers, []
         for browser in browsers:
             browser.consumer.notify_cancel()
@@ -172,7 +172,7 @@ class QueueBrowsers:
 
 
 def _list_lane(lane: QueueLane, after: int) -> tuple[list[UnseenEntry], int | None]:
-    """The next ready entries of a lane behind a position, and up to which position these are all; None: to the end."""
+    """The next ready entries of a lane behind a position, and the position up to which the list is complete; None: to the end."""
     behind, last = lane.list_behind(after), None
     if behind is None:
         last, heads = lane.page_heads(after, SLICE)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerFilter:
-    """The filter of one consumer, and what became of messages since it has it."""
+    """The filter of one consumer, and counts of messages since it was set."""
 
     __slots__ = ("_since", "delivered", "shared", "text")
 
@@ -29,7 +29,7 @@ class ConsumerFilter:
 
     @property
     def skipped(self) -> int:
-        """How many of them did not match."""
+        """How many of the examined messages did not match."""
         return self.examined - (self.shared.matched - self._since[1])
 
     @property
@@ -58,10 +58,9 @@ class BrokerConsumer(ABC):
         self.prefetch = prefetch  # how many entries it may have unacknowledged; 0: any number
         self.shares_prefetch = shares_prefetch  # with other consumers of its channel
         self.arguments = dict(arguments or {})
-        self.browses = self.arguments.get("x-browse") is True  # it looks at entries and takes none
-        self.filter_text: str | None = (
-            None  # what it asked for; the queue may have a filter for those that do not
-        )
+        self.browses = self.arguments.get("x-browse") is True  # whether it takes no entries
+        # The filter that it asked for; without one, the queue's own filter counts, if it has one.
+        self.filter_text: str | None = None
         self.filter: ConsumerFilter | None = None
         self.unacked = 0  # entries that were sent and not settled
 
@@ -75,7 +74,7 @@ class BrokerConsumer(ABC):
 
     @abstractmethod
     def notify_cancel(self) -> None:
-        """Tell it that the queue was deleted."""
+        """Tell the consumer that its queue was deleted."""
 
 
 def active_consumers(queue: BrokerQueue) -> list[BrokerConsumer]:

@@ -1,4 +1,4 @@
-"""What a queue is to virtual hosts, channels and pages, whatever its type: the verbs of every queue."""
+"""The interface of every type of queue, as virtual hosts, channels and pages use it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class BrokerQueue(ABC):
 
     @property
     def unmatched_since(self) -> int | None:
-        """Since when the oldest of them waits for a consumer that wants it, in milliseconds; None if there is none."""
+        """Since when the oldest unmatched message has waited, in milliseconds; None if there is none."""
         return None if self.selection is None else self.selection.unmatched.since()
 
     def browse(
@@ -82,7 +82,7 @@ class BrokerQueue(ABC):
 
     @abstractmethod
     def redefine(self, definition: QueueDefinition) -> None:
-        """Let another definition take effect."""
+        """Put another definition into effect."""
 
     @abstractmethod
     def publish(self, message: BrokerMessage, body_id: int | None = None) -> bool:
@@ -126,7 +126,7 @@ class BrokerQueue(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files; the broker stops."""
+        """Close files, because the broker stops."""
 
     @abstractmethod
     def note_use(self) -> None:

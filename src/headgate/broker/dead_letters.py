@@ -1,4 +1,4 @@
-"""Dead letters: what `x-death` says of a message, and when a message that goes in a circle is dropped. As RabbitMQ 4."""
+"""Dead letters: makes the header `x-death`, and detects messages that go in circles, as RabbitMQ 4 does."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _add_death(deaths: Iterable[dict[str, Any]], death: dict[str, Any]) -> list[dict[str, Any]]:
-    """The deaths with another one, the latest first; one of the same queue and reason is counted."""
+    """The deaths with one more, latest first; a repeated queue and reason increases the count of its entry."""
     others = []
     for known in deaths:
         if (known.get("queue"), known.get("reason")) == (death["queue"], death["reason"]):

@@ -1,4 +1,4 @@
-"""Exchanges, queues and bindings as the broker compares, stores and refuses them."""
+"""Checks of declared exchanges, queues and bindings, and of repeated declarations; the refusals are RabbitMQ's."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def check_exchange_type(type: str) -> None:
 
 
 def check_alternate(name: str, vhost: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse an alternate exchange that is no name."""
+    """Refuse an alternate exchange that is not given as text."""
     alternate = arguments.get(ALTERNATE, "")
     if not isinstance(alternate, str):
         raise PreconditionFailed(

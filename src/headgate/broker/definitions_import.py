@@ -35,7 +35,7 @@ class DefinitionEntry(NamedTuple):
 
 
 class DefinitionsImport:
-    """What a document adds to a broker. `check` may run in another thread; the rest belongs to the broker's."""
+    """One import of a document. `check` may run in any thread, everything else in the thread of the broker."""
 
     def __init__(self, broker: Broker, document: Any, vhost: str | None = None) -> None:
         if vhost is not None:
@@ -105,7 +105,7 @@ def import_definitions(broker: Broker, document: Any, vhost: str | None = None) 
 
 
 def _list_entries(document: Any, vhost: str | None) -> Iterator[DefinitionEntry]:
-    """The entries of a document in the order in which they need each other."""
+    """The entries of a document, each after those that it refers to."""
     if not isinstance(document, Mapping):
         raise PreconditionFailed("definitions are a JSON object with users, vhosts, queues …")
     for part in _READERS if vhost is None else _OF_VHOSTS:
@@ -121,7 +121,7 @@ def _list_entries(document: Any, vhost: str | None) -> Iterator[DefinitionEntry]
 
 
 def _make_trial(broker: Broker, entries: list[DefinitionEntry]) -> Broker:
-    """A broker in memory with what entries may refer to, in which they are declared for trial."""
+    """A broker in memory with everything that entries may refer to, for a trial of their declarations."""
     # In another thread than the broker's: dictionaries are copied before one iterates.
     users, checks = list(broker.access.users.values()), dict(broker.parameters.checks)
     settings = {name: vhost.settings for name, vhost in dict(broker.vhosts).items()}
@@ -179,7 +179,7 @@ def _check_types(entry: DefinitionEntry) -> None:
 def _declare(
     broker: Broker, entry: DefinitionEntry, readers: Mapping[str, Callable[[Broker, _Entry], None]]
 ) -> None:
-    """Declare what an entry says; a refusal tells which it is."""
+    """Declare one entry; a refusal names the entry."""
     try:
         readers[entry.part](broker, entry.table)
     except KeyError as problem:
@@ -296,7 +296,7 @@ _TYPES: Final[dict[str, tuple[type, str]]] = {
     **dict.fromkeys(("durable", "auto_delete", "internal"), (bool, "true or false")),
     **dict.fromkeys(("arguments", "metadata", "definition"), (Mapping, "an object")),
 }
-# In the order in which they need each other.
+# Each part stands after those that it refers to.
 _READERS: Final[dict[str, Callable[[Broker, _Entry], None]]] = {
     "users": _read_user,
     "vhosts": _read_vhost,

@@ -26,7 +26,7 @@ WINDOW: Final = 8_192  # messages, and their bytes, that are in memory
 WINDOW_BYTES: Final = 8 << 20
 PAGE: Final = 1_024  # messages, and their bytes, that are read at once
 PAGE_BYTES: Final = 1 << 20
-TURN: Final = 256  # messages that are published in one turn
+TURN: Final = 256  # messages that are published in one turn of the broker
 MOST_MS: Final = 100 * 365 * 86_400_000  # a longer delay is cut to a hundred years
 _END: Final = (1 << 62, 0)  # a horizon behind everything
 
@@ -75,7 +75,7 @@ class DelayedMessages:
             self._arm()
 
     def _cut(self) -> None:
-        """Forget the end of a window that has become large."""
+        """Drop the end of a window that has become too large; the store still has it."""
         if len(self._window) <= 2 * WINDOW and self._bytes <= 2 * WINDOW_BYTES:
             return
         if self._is_paging:
@@ -85,7 +85,7 @@ class DelayedMessages:
         self._horizon = self._window[-1][:2]
 
     def _arm(self) -> None:
-        """Have the next message published when it is due."""
+        """Set the timer for the next message that falls due."""
         if not self._window:
             return
         due = self._window[0].due
@@ -101,7 +101,7 @@ class DelayedMessages:
         self._arm()
 
     def _publish(self) -> None:
-        """Publish what is due, a turn's worth."""
+        """Publish the messages that are due, at most as many as fit into one turn."""
         now, window = self._broker.now(), self._window
         taken = 0
         for found in window[:TURN]:
@@ -117,7 +117,7 @@ class DelayedMessages:
         self.published += taken
 
     def _ask_for_page(self) -> None:
-        """Have the next page read, if it fits into the window and there is one."""
+        """Have the next page read after a commit, if it fits into the window and there is one."""
         is_full = len(self._window) > WINDOW - PAGE or self._bytes > WINDOW_BYTES - PAGE_BYTES
         if (is_full and self._window) or self._is_paging or self._horizon == _END:
             return
@@ -125,7 +125,7 @@ class DelayedMessages:
         self._broker.store.commit(self._read_page)
 
     def _read_page(self) -> None:
-        """Let the next messages of the store join the window."""
+        """Read the next messages of the store into the window."""
         self._is_paging = False
         window = self._window
         rows = self._broker.store.page_delayed(self._horizon, PAGE, PAGE_BYTES)
@@ -151,14 +151,14 @@ def delay_of(message: BrokerMessage) -> int:
 
 
 def make_delayed_record(vhost: str, message: BrokerMessage) -> bytes:
-    """What is stored: the virtual host, the message but its body, the body, each of the first two behind its length."""
+    """Encode a message for the store: virtual host and head, each behind its length, then the body."""
     name = vhost.encode()
     head, body = message.parts()
     return b"".join((len(name).to_bytes(2, "big"), name, len(head).to_bytes(4, "big"), head, body))
 
 
 def publish_delayed(broker: Broker, record: bytes) -> None:
-    """Route a message that is due; what it goes to may be gone."""
+    """Route a message that is due; its virtual host or exchange may have been deleted meanwhile."""
     head_at = 2 + int.from_bytes(record[:2], "big") + 4
     body_at = head_at + int.from_bytes(record[head_at - 4 : head_at], "big")
     vhost = broker.vhosts.get(record[2 : head_at - 4].decode())

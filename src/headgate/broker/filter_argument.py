@@ -1,4 +1,4 @@
-"""The argument `x-filter`: its text as a filter, and what is wrong with it in as many bytes as a reply has."""
+"""The argument `x-filter`: parses it, and describes an error within the length of an AMQP reply."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Final, NamedTuple
 from headgate.broker.refusals import PreconditionFailed
 from headgate.errors import FilterSyntaxError, HeadgateError
 from headgate.filters import TRUE, Filter, parse
+from headgate.routing import X_FILTER
 
-X_FILTER: Final = "x-filter"
 REPLY_BYTES: Final = 225  # of the 255 that a reply of AMQP has, without the name of its code
 
 
 class ParsedFilter(NamedTuple):
-    """A filter and the text that it was made of."""
+    """A filter and the text that it was parsed from."""
 
     text: str
     tree: Filter
@@ -35,7 +35,7 @@ def read_filter(value: Any, where: str) -> ParsedFilter | None:
 
 
 def describe_problem(problem: FilterSyntaxError) -> str:
-    """What is wrong with the text of a filter: a caret under the place, around which a long text is cut."""
+    """Describe an error in a filter, with a caret under the place; a long text is cut around it."""
     line = problem.text.splitlines()[problem.line - 1] if problem.text else ""
     column = problem.column - 1
     said = f"invalid arg '{X_FILTER}': {problem.problem} at column {problem.column}"
@@ -49,5 +49,5 @@ def describe_problem(problem: FilterSyntaxError) -> str:
 
 
 def _fit(text: str, room: int) -> str:
-    """The first characters, as far as they have room."""
+    """The first characters of a text that fit into this number of bytes."""
     return text.encode()[:room].decode(errors="ignore")

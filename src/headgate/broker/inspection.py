@@ -1,4 +1,4 @@
-"""Looking at the messages of a queue without taking them, and taking one from anywhere, as operators do."""
+"""What operators do with the messages of a queue: look without taking, delete one, send a dead letter back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.broker.contract import BrokerQueue
     from headgate.broker.lane import QueueLane
 
-LOOKED_AT: Final = 1_000  # entries, for each one that a browser asks for
+MOST_EXAMINED: Final = 1_000  # entries examined for each one that was asked for
 WINDOW: Final = 64  # positions that are read from the store at once
 _DEATH_HEADERS: Final = (
     DEATHS,
@@ -30,7 +30,7 @@ _DEATH_HEADERS: Final = (
 
 
 def latest_entries(queue: BrokerQueue, before: int | None = None) -> Iterator[QueueEntry]:
-    """Yield the ready entries of a queue before a position, the latest first; one reads as few as one needs."""
+    """Yield the ready entries of a queue before a position, the latest first, reading only as far as the caller iterates."""
     lanes = [_latest_of(lane, before) for lane in queue.lanes]
     waiting = [(entry, lane) for lane in lanes if (entry := next(lane, None)) is not None]
     while waiting:
@@ -59,13 +59,13 @@ def browse_entries(
 ) -> list[QueueEntry]:
     """Ready entries behind a position that a filter matches, in the order of positions; nothing is taken.
 
-    At most `limit` are returned, of at most a thousand times as many that are looked at.
+    At most `limit` are returned, and at most a thousand times as many examined.
     """
     wish = None if text is None else read_filter(text, f"to browse queue '{queue.name}'")
     test = None if wish is None else compile_filter(wish.tree)
     lanes = [_ready_behind(lane, after) for lane in queue.lanes]
     found: list[QueueEntry] = []
-    for entry in islice(merge(*lanes), limit * LOOKED_AT):
+    for entry in islice(merge(*lanes), limit * MOST_EXAMINED):
         if test is None or test(entry.message.seen_by_filters()):
             found.append(entry)
             if len(found) == limit:

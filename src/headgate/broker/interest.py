@@ -1,4 +1,4 @@
-"""What the filters of a queue want of one lane."""
+"""Which entries of one lane the filters of a queue match."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ if TYPE_CHECKING:
 
 
 class LaneInterest:
-    """The ready positions of a lane that filters match, and those that were not examined yet.
+    """The ready positions of a lane that filters match, and the positions that were not examined yet.
 
-    A filter has positions of its own in a heap; one that is not in `wanted` is out of date there.
+    Each filter also keeps its positions in a heap; a position there that is not in `wanted` is out of date.
     """
 
     __slots__ = ("entries", "evaluated", "fresh", "lost", "wanted")
 
     def __init__(self, evaluated: int) -> None:
         self.wanted: dict[int, frozenset[QueueFilter]] = {}
-        self.entries: dict[
-            int, QueueEntry
-        ] = {}  # of the positions that are wanted, as far as in memory
-        self.fresh: dict[
-            int, QueueEntry
-        ] = {}  # published or returned since filters were last asked
-        self.evaluated = (
-            evaluated  # the filters that are not behind have examined everything up to here
-        )
+        # The entries at wanted positions, as far as they are in memory.
+        self.entries: dict[int, QueueEntry] = {}
+        # Entries that were published or came back since filters were last asked.
+        self.fresh: dict[int, QueueEntry] = {}
+        # The position up to which the filters of the current group have examined everything.
+        self.evaluated = evaluated
         self.lost: dict[int, int] = {}  # positions whose last filter left, and when
 
     def left(self, position: int) -> None:
-        """The entry at this position was taken, or is gone."""
+        """Forget a position whose entry was taken or deleted."""
         self.wanted.pop(position, None)
         self.entries.pop(position, None)
         self.fresh.pop(position, None)
@@ -39,7 +36,7 @@ class LaneInterest:
             self.lost.pop(position, None)
 
     def read_entry(self, entry: QueueEntry) -> None:
-        """An entry came from the store into memory."""
+        """Keep an entry that was read from the store, if its position is wanted or not examined yet."""
         if entry.position in self.wanted:
             self.entries[entry.position] = entry
         if entry.position in self.fresh:
@@ -57,7 +54,7 @@ class LaneInterest:
             self.lost.pop(position, None)
 
     def unwant(self, position: int, filter: QueueFilter, now: int) -> None:
-        """A filter is gone that matched the message at a position."""
+        """Forget that a filter, which was removed, matched the message at a position."""
         known = self.wanted.get(position)
         if known is None:
             return
@@ -69,6 +66,6 @@ class LaneInterest:
             self.lost[position] = now
 
     def clear(self) -> None:
-        """Everything that was ready is gone."""
+        """Forget all positions."""
         for positions in (self.wanted, self.entries, self.fresh, self.lost):
             positions.clear()

@@ -37,7 +37,7 @@ FEW_HOLES: Final = 256  # more than these, and more than half of a lane, are rem
 
 
 class LaneCommit(NamedTuple):
-    """What a commit does to a lane: the last row it stores, its mark and notes, and which holes of the gap it closes."""
+    """What a commit does to a lane: the last row it stores, its mark and notes, and the holes of the gap that it deletes."""
 
     written: int
     mark: int
@@ -65,13 +65,11 @@ class QueueLane:
         self.tail: deque[QueueEntry] = deque()
         self.returned: list[QueueEntry] = []
         self.gap = 0  # rows only in the store
-        self.gap_after = (
-            self.gap_last
-        ) = -1  # the positions of the gap are between these, the last included
+        # The positions of the gap are between these, the last included.
+        self.gap_after = self.gap_last = -1
         self.holes = 0  # entries in memory that were taken and are still in their place
-        self.gap_holes: set[int] = (
-            set()
-        )  # rows in the store that were taken out of the gap or the tail
+        # Positions of rows in the store that were taken out of the gap or the tail.
+        self.gap_holes: set[int] = set()
         self.interest: LaneInterest | None = None  # what filters want of it, if there are filters
         # What may have been delivered, as the store knows it, as it will after the next commit; and what was handed to it.
         self.marked = self.marking = -1
@@ -98,7 +96,7 @@ class QueueLane:
 
     @property
     def must_page(self) -> bool:
-        """Whether the next entry belongs on disk, whatever it is."""
+        """Whether the next entry must be paged out to disk, durable or not."""
         return bool(
             self.gap
             or self.tail
@@ -133,7 +131,7 @@ class QueueLane:
             self.interest.fresh[entry.position] = entry
 
     def _is_in_front(self, position: int) -> bool:
-        """Whether all entries that are here are behind a position."""
+        """Whether all entries of the lane are behind a position."""
         if self.head:
             return position < self.head[0].position
         if self.gap:
@@ -257,17 +255,17 @@ class QueueLane:
     # ---- what may have been delivered
 
     def may_deliver(self, position: int) -> bool:
-        """Whether a crash would be followed by a delivery that is flagged: the mark of a stored entry must be durable."""
+        """Whether an entry may be delivered now: after a crash it would be flagged as redelivered, since its mark is durable."""
         return position <= self.marked or position > self.cut or position in self.noted
 
     def note(self, positions: Iterable[int]) -> None:
-        """Have the next commit note that these may have been delivered."""
+        """Note with the next commit that these positions may have been delivered."""
         new = [p for p in positions if p not in self.noted and p not in self.to_note]
         self._store.note(self.number, new)
         self.to_note.update(new)
 
     def commit_begins(self) -> LaneCommit:
-        """What the commit that begins will have stored: see `commit_done`."""
+        """What the commit that begins will store; `commit_done` takes it when it is done."""
         self.cut = max(self.cut, self.written)
         notes, self.to_note = self.to_note, set()
         closed, self.closed = self.closed, []
@@ -383,7 +381,7 @@ class QueueLane:
             self.holes -= 1
 
     def _drop_last(self) -> None:
-        """Remove the last entry of the head, and the holes before it: a filter takes what has just come."""
+        """Remove the last entry of the head, and the holes before it: filters often take the newest entry."""
         self.head.pop().place = LEFT
         while self.head and self.head[-1].place == HOLE:
             self.head.pop().place = LEFT
@@ -418,7 +416,7 @@ class QueueLane:
 
 
 def free_entries(entries: list[QueueEntry]) -> Iterator[None]:
-    """Let go of entries, some in each step: to free a million takes a while."""
+    """Free entries, some in each step: freeing a million at once takes too long."""
     while entries:
         del entries[-50:]
         yield

@@ -11,7 +11,7 @@ from headgate.routing import Envelope
 
 
 class BrokerMessage(ABC):
-    """What the broker asks of a message; the protocol that received it keeps the bytes.
+    """The interface of a message; the protocol that received it keeps the bytes.
 
     The attributes are read for each publish, so they are plain attributes of the subclass.
     """
@@ -22,7 +22,7 @@ class BrokerMessage(ABC):
     priority: int
     expiration: int | None  # milliseconds
     body_size: int
-    properties: object  # what decides besides the routing key: one object for equal ones
+    properties: object  # what decides routing besides the key; equal properties share one object
 
     @property
     @abstractmethod
@@ -40,20 +40,20 @@ class BrokerMessage(ABC):
 
     @abstractmethod
     def envelope(self, routing_key: str | None = None) -> Envelope:
-        """What exchanges look at; with another routing key, if one is given."""
+        """The values that exchanges route by; with another routing key, if one is given."""
 
     @property
     def has_common_properties(self) -> bool:
-        """Whether another message had equal properties, so that it is worth to keep what was found of them."""
+        """Whether an earlier message had equal properties, so that a route found for them is worth keeping."""
         return True
 
     def seen_by_filters(self) -> Message:
-        """What filters look at: everything but the body."""
+        """The message as filters see it: everything but the body."""
         return self.envelope().message
 
     @abstractmethod
     def parts(self) -> tuple[bytes, bytes]:
-        """What is stored: everything but the body, in the form that the protocol decodes; and the body."""
+        """The two parts that are stored: the head, in the form that the protocol decodes, and the body."""
 
     @abstractmethod
     def republished(

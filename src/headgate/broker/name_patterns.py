@@ -15,7 +15,7 @@ from headgate.broker.refusals import PreconditionFailed
 
 try:
     import regex as engine
-except ImportError:  # then there is no HTTP either, over which users set patterns
+except ImportError:  # without it there is no HTTP API, over which users could set patterns
     engine = re
 
 log: Final = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def read_pattern(pattern: Any, *, ignore_case: bool = False) -> NamePattern:
 
 
 def check_pattern(pattern: Any) -> str:
-    """A regular expression that can be used."""
+    """Return a regular expression unchanged; refuse one that cannot be compiled."""
     read_pattern(pattern)
     return str(pattern)
 

@@ -119,7 +119,7 @@ class Parameters:
         self.set(vhost, LIMITS, "limits", {**self.vhost_limits(vhost), **limits})
 
     def clear_vhost_limits(self, vhost: str, limit: str | None = None) -> None:
-        """Lift a limit of a virtual host, or all."""
+        """Remove one limit of a virtual host, or all."""
         limits = self.vhost_limits(vhost)
         left = {key: value for key, value in limits.items() if limit not in (None, key)}
         if left:

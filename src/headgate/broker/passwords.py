@@ -37,7 +37,7 @@ MAX_MEMORY: Final = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class PasswordHash:
-    """What is kept of a password. Its value is not part of its repr."""
+    """The stored hash of a password. Its value is not part of its repr."""
 
     algorithm: str
     value: bytes = field(repr=False)
@@ -53,7 +53,7 @@ class PasswordHash:
 
     @property
     def is_current(self) -> bool:
-        """Whether it is kept as new passwords are."""
+        """Whether it has the form in which new passwords are stored."""
         return self.algorithm == SCRYPT and self.value[:3] == bytes((LOG_N, BLOCKS, PARALLEL))
 
     def to_text(self) -> str:
@@ -68,7 +68,7 @@ def hash_password(password: str) -> PasswordHash:
 
 
 def hash_quickly(password: str, algorithm: str = SHA256) -> PasswordHash:
-    """A hash as RabbitMQ makes it: for tools that ask for one, and for a password that everybody knows."""
+    """A hash in RabbitMQ's form: for tools that ask for one, and for the default password, which is no secret."""
     salt = os.urandom(RABBIT_SALT_BYTES)
     return PasswordHash(algorithm, salt + _DIGESTS[algorithm](salt + password.encode()).digest())
 

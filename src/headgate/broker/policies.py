@@ -1,4 +1,4 @@
-"""Policies: what operators say of all queues or exchanges whose names match a pattern. As RabbitMQ 4.0.
+"""Policies: settings for all queues or exchanges whose names match a pattern, with the rules of RabbitMQ 4.0.
 
 Of the policies that match, the one of the highest priority counts, alone. An operator policy is laid over it: of
 two limits the lower one counts.
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.broker.name_patterns import check_pattern, name_matches
-from headgate.broker.policy_keys import UNSUPPORTED, check_definition, merge_operator
+from headgate.broker.policy_keys import UNSUPPORTED, check_definition
+from headgate.broker.policy_precedence import merge_operator
 from headgate.broker.refusals import NotFound, PreconditionFailed
 from headgate.broker.stored_table import StoredDefinitions, StoredTable
 from headgate.broker.users import check_name
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 PolicyTarget: TypeAlias = OneOf["classic", "quorum", "stream", "exchange"]
 
-# What a policy says it applies to, and what that is.
+# The values of `apply-to`, and the kinds of objects that each means.
 APPLY_TO: Final[dict[str, tuple[PolicyTarget, ...]]] = {
     "all": ("classic", "quorum", "stream", "exchange"),
     "queues": ("classic", "quorum", "stream"),
@@ -45,7 +46,7 @@ class Policy:
     apply_to: str = "all"
 
     def matches(self, target: PolicyTarget, name: str) -> bool:
-        """Whether it says something about a queue or an exchange of this name."""
+        """Whether the policy applies to a queue or an exchange of this name."""
         return (
             target in APPLY_TO[self.apply_to]
             and UNSUPPORTED[target].isdisjoint(self.definition)
@@ -53,7 +54,7 @@ class Policy:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As definitions have it."""
+        """The policy in the form of definitions."""
         return {
             "vhost": self.vhost,
             "name": self.name,
@@ -101,7 +102,7 @@ class Policies:
         priority: int = 0,
         apply_to: str = "all",
     ) -> Policy:
-        """Set a policy; queues and exchanges that it is about change at once."""
+        """Set a policy; the queues and exchanges that it matches change at once."""
         self._broker.find_vhost(vhost)
         check_name("policy", name)
         if isinstance(priority, bool) or not isinstance(priority, int):
@@ -122,7 +123,7 @@ class Policies:
         return policy
 
     def clear(self, vhost: str, name: str) -> None:
-        """Delete a policy; what it said is undone."""
+        """Delete a policy, and undo its effects."""
         policy = self.get(vhost, name)
         self._table.remove((vhost, name))
         self._changed(vhost, [policy])
@@ -148,7 +149,7 @@ class Policies:
 def effective_policy(
     broker: Broker, vhost: str, target: PolicyTarget, name: str
 ) -> Mapping[str, Any]:
-    """What policy and operator policy say together of a queue or an exchange."""
+    """The combined values of the policy and the operator policy that count for a queue or an exchange."""
     policy = broker.policies.find(vhost, target, name)
     operator = broker.operator_policies.find(vhost, target, name)
     if operator is None:

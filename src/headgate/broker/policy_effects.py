@@ -1,4 +1,4 @@
-"""What policies change in a virtual host: the definitions of its queues, and where exchanges pass messages on to."""
+"""Applies policies to a virtual host: the definitions of its queues, and the alternate exchanges of its exchanges."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
 
 class PolicyEffects:
-    """Applies the policies of a virtual host as they are now; what they no longer say is undone."""
+    """Applies the current policies of a virtual host, and undoes those that no longer apply."""
 
     def __init__(self, vhost: VirtualHost) -> None:
         self._vhost = vhost
-        self._declared: dict[str, str | None] = {}  # alternates of exchanges that got another
+        # Alternates as declared, of exchanges to which a policy gave another.
+        self._declared: dict[str, str | None] = {}
 
     def apply(self, changed: Sequence[Policy]) -> None:
-        """Let queues and exchanges do what policies say, where these were or are about them."""
+        """Apply changed policies to the queues and exchanges that they matched before or match now."""
         vhost = self._vhost
         for exchange in vhost.topology.exchanges.values():
             if any(policy.matches("exchange", exchange.name) for policy in changed):
@@ -37,7 +38,7 @@ class PolicyEffects:
             yield
 
     def _apply_to_queue(self, queue: BrokerQueue, changed: Sequence[Policy]) -> None:
-        """Let a queue do what policies say now, which may be more than said at the change."""
+        """Define a queue anew by all current policies, which may have changed again since."""
         vhost, kind = self._vhost, queue.definition.type
         if queue.is_deleted or not any(policy.matches(kind, queue.name) for policy in changed):
             return
@@ -47,7 +48,7 @@ class PolicyEffects:
             vhost.broker.dirty.add(queue)
 
     def apply_to_exchange(self, exchange: Exchange) -> None:
-        """Let an exchange pass on what it cannot route to where it, or else a policy, says."""
+        """Set the alternate exchange: the declared one, else that of a policy."""
         vhost, name = self._vhost, exchange.name
         if not name:
             return
@@ -64,5 +65,5 @@ class PolicyEffects:
         return self._declared.get(exchange.name, exchange.alternate)
 
     def forget(self, exchange: Exchange) -> None:
-        """An exchange is gone."""
+        """Forget an exchange that was deleted."""
         self._declared.pop(exchange.name, None)

@@ -1,4 +1,4 @@
-"""The keys of policies: what their values must be, and how values of several sources are merged.
+"""The keys of policies, and what their values must be.
 
 Keys and the words of refusals are those of RabbitMQ 4.0.5; `filter`, `unmatched` and `unmatched-after` are ours. Keys
 about clusters, federation and mirrors are accepted where RabbitMQ accepts them, and mean nothing here.
@@ -26,7 +26,7 @@ FEDERATION: Final = (
 
 
 class PolicyKey(NamedTuple):
-    """What the value of a key must be, and what a refusal calls it."""
+    """The check of a key's value, and the name of the key in a refusal."""
 
     check: Callable[[Any], bool]
     called: str
@@ -136,7 +136,7 @@ KEYS: Final[dict[str, PolicyKey]] = {
 _MIRRORS: Final = frozenset(
     {"ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure"}
 )
-# A policy with one of these keys does not apply to what it stands under.
+# By type of queue: a policy with one of these keys does not apply to queues of that type.
 UNSUPPORTED: Final[dict[str, frozenset[str]]] = {
     "classic": frozenset(
         {
@@ -158,21 +158,6 @@ UNSUPPORTED: Final[dict[str, frozenset[str]]] = {
     },
     "exchange": frozenset(),
 }  # fmt: skip
-
-LOWER_COUNTS: Final = frozenset(
-    {
-        "message-ttl", "expires", "max-length", "max-length-bytes", "max-in-memory-length",
-        "max-in-memory-bytes",
-    }
-)  # fmt: skip
-# Where a quorum queue or a stream has both, the policy counts; elsewhere the argument does.
-POLICY_COUNTS: Final = {
-    "classic": frozenset[str](),
-    "quorum": frozenset({"overflow"}),
-    "stream": frozenset(
-        {"max-length-bytes", "max-age", "stream-max-segment-size-bytes", "stream-filter-size-bytes"}
-    ),
-}
 
 
 def check_definition(definition: Any, *, of_operator: bool) -> None:
@@ -196,42 +181,6 @@ def check_definition(definition: Any, *, of_operator: bool) -> None:
         )
 
 
-def merge_operator(policy: Mapping[str, Any], operator: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a policy says, restricted by an operator policy."""
-    merged = {**policy, **operator}
-    for name in policy.keys() & operator.keys():
-        merged[name] = _merge(name, policy[name], operator[name])
-    return merged
-
-
-def merge_arguments(
-    kind: str, arguments: Mapping[str, Any], policy: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """The arguments of a queue of a type, with what policies add to them."""
-    if not policy:
-        return arguments
-    merged = dict(arguments)
-    for name, value in policy.items():
-        argument = f"x-{name}"
-        if argument not in arguments or name in POLICY_COUNTS[kind]:
-            merged[argument] = value
-        elif name == "delivery-limit" and type(arguments[argument]) is not int:
-            merged[argument] = value  # of this argument alone any type is accepted
-        elif name in LOWER_COUNTS or name == "delivery-limit":
-            merged[argument] = _merge(name, arguments[argument], value)
-    return merged
-
-
 def show_value(value: Any) -> str:
     """A value as RabbitMQ prints it."""
     return f'<<"{value}">>' if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _merge(name: str, value: Any, other: Any) -> Any:
-    if name in LOWER_COUNTS:
-        return min(value, other)
-    if name == "delivery-limit":  # below zero there is none
-        return max(value, other) if min(value, other) < 0 else min(value, other)
-    if name == "target-group-size":
-        return max(value, other)
-    return other

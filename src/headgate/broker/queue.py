@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.browsers import QueueBrowsers
 from headgate.broker.consumer import BrokerConsumer, active_consumers
+from headgate.broker.consumer_filters import ConsumerFilters
 from headgate.broker.contract import BrokerQueue
-from headgate.broker.filtering import QueueFiltering
 from headgate.broker.lane import QueueLane, free_entries
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.queue_definition import QueueDefinition
 from headgate.broker.queue_expiry import UnusedWatch
 from headgate.broker.queue_limits import deliver_first, has_space, is_over_limits
 from headgate.broker.records import make_record
+from headgate.broker.redelivery import QuorumRedelivery
 from headgate.broker.refusals import AccessRefused, ResourceLocked
-from headgate.broker.returns import QuorumReturns
 from headgate.store import LaneFacts
 
 if TYPE_CHECKING:
     from headgate.broker.vhost import VirtualHost
 
-SHARE: Final = 64  # entries that a consumer is given before it is the next one's turn, at most
-GIVEN_BYTES: Final = 1 << 20  # and bytes, before it is seen whether it reads them
+SHARE: Final = 64  # the most entries for one consumer before the next one has its turn
+# The most bytes, before it is known whether the client reads them.
+GIVEN_BYTES: Final = 1 << 20
 
 
 class ClassicQueue(BrokerQueue):
@@ -56,11 +57,11 @@ class ClassicQueue(BrokerQueue):
         self._next_position = self._first_position = 1
         self._turn = 0
         self.is_draining = False
-        self.waiting = 0  # came back, and wait for their next delivery
+        self.waiting = 0  # messages that wait for the delay before their next delivery
         self._expiry_armed: int | None = None
         self._watch = UnusedWatch(self)
-        self._filtering = QueueFiltering(self)
-        self._returns = QuorumReturns(self)
+        self._consumer_filters = ConsumerFilters(self)
+        self._redelivery = QuorumRedelivery(self)
         self._browsers: QueueBrowsers | None = None  # since the first consumer that browses
         self.redefine(definition)
 
@@ -75,7 +76,7 @@ class ClassicQueue(BrokerQueue):
         self._many = bool(definition.max_priority) or definition.type == "quorum"
         self._lane = self._lane_of(0)
         self._watch.begin(definition.expires)
-        self._filtering.redefine(definition.filter)
+        self._consumer_filters.redefine(definition.filter)
         self.enforce_limits()
 
     @property
@@ -92,8 +93,8 @@ class ClassicQueue(BrokerQueue):
                 return False
             lane = self._lane_of(self.definition.level_of(message.priority))
             expires = self._expires(message)
-            if expires == self._broker.now() and self._filtering.can_deliver(message):
-                expires = None  # a lifetime of nothing: it is delivered at once, or not at all
+            if expires == self._broker.now() and self._consumer_filters.can_deliver(message):
+                expires = None  # an expiration of 0: it is delivered at once, or not at all
         entry = QueueEntry(self._next_position, message, lane.priority, expires)
         self._next_position += 1
         if (self.durable and message.persistent) or lane.must_page:
@@ -132,24 +133,24 @@ class ClassicQueue(BrokerQueue):
         self._broker.dirty.add(self)
 
     def requeue(self, entries: Sequence[QueueEntry], *, failed: bool = True) -> None:
-        """Take entries back to where they stood."""
+        """Take entries back to their old positions."""
         self.unacked -= len(entries)
         self.traffic.requeue += len(entries)
         for entry in sorted(entries, reverse=True):
             entry.redelivered = True
-            if self.definition.type != "quorum" or self._returns.accepts(entry, failed):
+            if self.definition.type != "quorum" or self._redelivery.accepts(entry, failed):
                 self.give_back(entry)
         self.enforce_limits()
         self.arm_expiry()
         self._broker.dirty.add(self)
 
     def give_back(self, entry: QueueEntry) -> None:
-        """Let an entry be ready again where it stood."""
+        """Make an entry ready again at its old position."""
         self._lanes[entry.lane].give_back(entry)
         self.ready_bytes += entry.message.body_size
 
     def give_back_late(self, entry: QueueEntry) -> None:
-        """Let an entry be ready again that had to wait for that."""
+        """Make an entry ready again after its delay."""
         self.waiting -= 1
         if not self.is_deleted:
             self.give_back(entry)
@@ -213,7 +214,7 @@ class ClassicQueue(BrokerQueue):
         self.note_use()
         self.drop_expired()
         self._broker.dirty.add(self)
-        entries = self._filtering.take_one()
+        entries = self._consumer_filters.take_one()
         if not entries:
             self.traffic.get_empty += 1
             return None
@@ -249,7 +250,7 @@ class ClassicQueue(BrokerQueue):
         return count
 
     def close(self) -> None:
-        """It has no files of its own: the store does."""
+        """Do nothing: all files belong to the store."""
 
     # ---- consumers
 
@@ -264,7 +265,7 @@ class ClassicQueue(BrokerQueue):
         if (consumer.exclusive and is_shared) or any(c.exclusive for c in self.consumers):
             where = f"queue '{self.name}' in vhost '{self.vhost.name}'"
             raise AccessRefused(f"{where} in exclusive use")
-        self._filtering.add(consumer)
+        self._consumer_filters.add(consumer)
         self.consumers.append(consumer)
         if self.definition.single_active:  # the active one stays, and the others wait by priority
             self.consumers[1:] = sorted(self.consumers[1:], key=lambda c: -c.priority)
@@ -278,7 +279,7 @@ class ClassicQueue(BrokerQueue):
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
-        self._filtering.remove(consumer)
+        self._consumer_filters.remove(consumer)
         next(level for level in self._levels if consumer in level).remove(consumer)
         self._levels = [level for level in self._levels if level]
         self.note_use()
@@ -304,8 +305,8 @@ class ClassicQueue(BrokerQueue):
         return self._next_position - 1
 
     def set_filter(self, consumer: BrokerConsumer, text: str | None) -> None:
-        """Let a consumer have another filter, or none; nothing is lost by that, and nothing comes twice."""
-        self._filtering.change(consumer, text)
+        """Give a consumer another filter, or none; no message is lost or delivered twice by the change."""
+        self._consumer_filters.change(consumer, text)
         self._broker.dirty.add(self)
 
     # ---- restart
@@ -345,7 +346,7 @@ class ClassicQueue(BrokerQueue):
         return self._broker.now() + min(times) if times else None
 
     def arm_expiry(self) -> None:
-        """Have expired entries dropped when the next one at the front is due."""
+        """Set the timer for the next entry at the front that expires."""
         fronts = [lane.peek() for lane in self._lanes.values()]
         due = min((e.expires for e in fronts if e and e.expires is not None), default=None)
         if due is not None and (self._expiry_armed is None or due < self._expiry_armed):
@@ -363,7 +364,7 @@ class ClassicQueue(BrokerQueue):
     # ---- limits
 
     def enforce_limits(self) -> None:
-        """Drop from the front what is too much; in a queue with priorities, what would be delivered next."""
+        """Drop entries from the front until the limits hold; with priorities, those that would be delivered next."""
         if self.definition.overflow == "drop-head":
             while len(self) and is_over_limits(self):
                 self.discard(self._pop(self._foremost()), "maxlen")
@@ -411,7 +412,7 @@ class ClassicQueue(BrokerQueue):
         return len(entries)
 
     def hand_over(self, consumer: BrokerConsumer, entries: list[QueueEntry]) -> None:
-        """Let a consumer have entries that were taken."""
+        """Deliver entries that were taken to a consumer."""
         traffic = self.traffic
         if traffic.requeue > traffic.redeliver:
             traffic.redeliver += sum(entry.redelivered for entry in entries)
@@ -469,7 +470,7 @@ class ClassicQueue(BrokerQueue):
         self.arm_expiry()
 
     def _note_delivery(self, lane: QueueLane, entry: QueueEntry, unmarked: bool) -> bool:
-        """Have it noted that an entry was perhaps delivered; False if it must wait for that."""
+        """Note that an entry may have been delivered; False if it must wait until the note is durable."""
         if not unmarked and not lane.may_deliver(entry.position):
             self._broker.want_mark(lane, entry.position)
             return False

@@ -1,4 +1,4 @@
-"""What a queue is to do: its arguments, checked, and the one effective definition that follows from them.
+"""The definition of a queue: checks its x-arguments, and combines them with policies to the effective values.
 
 No other module reads arguments that begin with `x-`. The texts of refusals are those of RabbitMQ 4.0.5.
 """
@@ -12,16 +12,17 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
-from headgate.broker.filter_argument import X_FILTER, ParsedFilter, read_filter
-from headgate.broker.policy_keys import MAX_TIMER_MS, merge_arguments
+from headgate.broker.filter_argument import ParsedFilter, read_filter
+from headgate.broker.policy_keys import MAX_SEGMENT_BYTES, MAX_TIMER_MS
+from headgate.broker.policy_precedence import merge_arguments
 from headgate.broker.refusals import PreconditionFailed
+from headgate.routing import X_FILTER
 
 QueueType: TypeAlias = OneOf["classic", "quorum", "stream"]
 UnmatchedPolicy: TypeAlias = OneOf["keep", "dead-letter", "drop"]
 OverflowPolicy: TypeAlias = OneOf["drop-head", "reject-publish", "reject-publish-dlx"]
-ArgumentCheck: TypeAlias = Callable[
-    [Any], str | None
-]  # what is wrong with a value, in RabbitMQ's words
+# Returns what is wrong with a value, in RabbitMQ's words, or None.
+ArgumentCheck: TypeAlias = Callable[[Any], str | None]
 
 MAX_AGE_S: Final = 1_577_880_000  # fifty years
 DELIVERY_LIMIT: Final = 20  # of quorum queues
@@ -30,20 +31,19 @@ UNMATCHED: Final = ("keep", "dead-letter", "drop")
 OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders", "min-masters")
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
-MAX_SEGMENT_BYTES: Final = 3_000_000_000
 _AGE: Final = re.compile(r"(\d+)([YMDhms])")
 _SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 class DelayedRetry(NamedTuple):
-    """How long a message of a quorum queue that came back waits for its next delivery."""
+    """The delay of a message of a quorum queue between two deliveries."""
 
     type: str  # failed: rejected, or its consumer is gone; returned: given back; or all
     least_ms: int
     most_ms: int
 
     def delay_ms(self, deliveries: int, failed: bool) -> int:
-        """The delay of a message that came back this often, and failed this time or was only given back."""
+        """The delay after this many deliveries; `failed`: rejected or its consumer lost, otherwise only given back."""
         if self.type not in ("all", "failed" if failed else "returned"):
             return 0
         return min(self.least_ms * max(1, deliveries), self.most_ms)
@@ -51,7 +51,7 @@ class DelayedRetry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """The effective definition of a queue."""
+    """The effective settings of a queue, from its arguments and policies."""
 
     type: QueueType = "classic"
     message_ttl: int | None = None  # milliseconds
@@ -76,7 +76,7 @@ class QueueDefinition:
 
     @property
     def lanes(self) -> int:
-        """How many lanes of the store it needs: one for each priority that it tells apart."""
+        """How many lanes of the store the queue needs: one for each priority that it distinguishes."""
         return 2 if self.type == "quorum" else self.max_priority + 1
 
     def level_of(self, priority: int) -> int:
@@ -107,14 +107,14 @@ def define_queue(
     policy: Mapping[str, Any] | None = None,
     auto_delete: bool = False,
 ) -> QueueDefinition:
-    """Check the arguments of a declaration, and return what follows from them and from policies."""
+    """Check the arguments of a declaration, and combine them with the values of policies."""
     queue = f"queue '{name}' in vhost '{vhost}'"
     where = f"for {queue}"
     kind = _queue_type(arguments, where)
     for argument, value in arguments.items():
         checks = ARGUMENTS.get(argument)
         if checks is None or (argument in _STREAMS_OWN and kind != "stream"):
-            continue  # RabbitMQ ignores what it does not know
+            continue  # RabbitMQ ignores arguments that it does not know
         if kind not in checks.types:
             raise PreconditionFailed(
                 f"invalid arg '{argument}' {where} of queue type rabbit_{kind}_queue"
@@ -157,7 +157,7 @@ def check_same_argument(argument: str, where: str, before: Any, now: Any) -> Non
 
 
 def type_name(value: object) -> str:
-    """What AMQP calls the type of a value."""
+    """The name of the AMQP type of a value."""
     match value:
         case bool():
             return "bool"
@@ -182,7 +182,7 @@ def type_name(value: object) -> str:
 
 
 def age_seconds(text: str) -> int | None:
-    """The seconds of a text like `7D`, or None if it is none, or zero; an age beyond all messages is cut."""
+    """The seconds of a text like `7D`, at most fifty years; None if it is no age, or zero."""
     match = _AGE.fullmatch(text)
     return (int(min(float(match[1]) * _SECONDS[match[2]], MAX_AGE_S)) or None) if match else None
 
@@ -368,7 +368,9 @@ def _queue_type(arguments: Mapping[str, Any], where: str) -> QueueType:
 def _effective(kind: QueueType, arguments: Mapping[str, Any]) -> QueueDefinition:
     get = arguments.get
     limit = get("x-delivery-limit")
-    if isinstance(limit, bool) or not isinstance(limit, int):  # RabbitMQ takes it, and ignores it
+    if isinstance(limit, bool) or not isinstance(
+        limit, int
+    ):  # RabbitMQ accepts such a value, and ignores it
         limit = DELIVERY_LIMIT
     age = get("x-max-age")
     return QueueDefinition(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class UnusedWatch:
-    """Knows when a queue was last used."""
+    """Deletes one queue after a time without use."""
 
     def __init__(self, queue: ClassicQueue) -> None:
         self._queue = queue
@@ -22,7 +22,7 @@ class UnusedWatch:
         self._last_used = self._broker.now()
 
     def begin(self, expires: int | None) -> None:
-        """Watch for a time of no use, which begins now; an earlier watch ends."""
+        """Begin to count the time without use, from now on; an earlier watch ends."""
         self._watches += 1
         if expires is not None:  # later in any case: the queue is not in its virtual host yet
             self.note_use()

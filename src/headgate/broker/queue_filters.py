@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from headgate.broker.message import BrokerMessage, QueueEntry
     from headgate.broker.queue import ClassicQueue
 
-FOUND: Final = 65_536  # matching positions that a filter remembers of a lane; it examines no more until they are fewer
-COUNTED: Final = 1_000  # positions that are looked up one by one to count them
+MOST_FOUND: Final = 65_536  # matching positions that a filter remembers of a lane; it examines no more until they are fewer
+MOST_COUNTED: Final = 1_000  # positions that are looked up one by one to count them
 ROWS: Final = 64  # messages that are examined between two looks at the group's limits
 NO_LIMIT: Final = 1 << 62
 
@@ -69,9 +69,9 @@ class QueueFilter:
         group.matcher.add(self, self.tree)
 
     def is_full(self, share: int = 1) -> bool:
-        """Whether it remembers as many matches as it may, or a part of that, and some of them can be delivered."""
+        """Whether it remembers as many matches as it may, or that number divided by `share`, and some can be delivered."""
         return any(
-            len(heap) * share > FOUND and heap[0] <= self.group.limit(level)
+            len(heap) * share > MOST_FOUND and heap[0] <= self.group.limit(level)
             for level, heap in self.found.items()
         )
 
@@ -91,7 +91,7 @@ class FilterGroup:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is one filter that has too many matches to examine more; half of them must go first."""
+        """Whether the group is one filter that remembers too many matches to examine more: half of them must be taken first."""
         return len(self.filters) == 1 and next(iter(self.filters)).is_full(2)
 
     def remove(self, filter: QueueFilter) -> None:
@@ -109,7 +109,7 @@ class FilterGroup:
         self.seconds += (perf_counter() - began) / (len(self.filters) or 1)
 
     def limit(self, level: int) -> int:
-        """The position in a lane up to which they have examined everything."""
+        """The position in a lane up to which the filters of the group have examined everything."""
         return NO_LIMIT if self.is_current else self.cursors.get(level, -1)
 
     def cursor(self, lane: QueueLane) -> int:
@@ -178,7 +178,7 @@ class QueueFilters:
     # ---- filters come and go
 
     def add(self, tree: Filter) -> QueueFilter:
-        """Begin with a filter, or share the one that is there; each is removed as often as it was added."""
+        """Add a filter, or share the equal one that is there; it is removed as often as it was added."""
         filter = self._filters.get(tree)
         if filter is None:
             filter = self._filters[tree] = QueueFilter(tree)
@@ -212,7 +212,7 @@ class QueueFilters:
         filter.join(start)
 
     def examine_again(self) -> None:
-        """Let all filters examine the queue from its beginning, as it has other messages now."""
+        """Let all filters examine the queue from its beginning, because its messages were replaced."""
         for lane in self.queue.lanes:
             self.track(lane)
         self._behind.append(start := FilterGroup())
@@ -224,7 +224,7 @@ class QueueFilters:
     # ---- examining
 
     def published(self, lane: QueueLane, entry: QueueEntry) -> None:
-        """A message came to the end of a lane."""
+        """Have the filters asked about a message that was published to a lane."""
         interest = _interest(lane)
         if self._current.filters:
             interest.fresh[entry.position] = entry
@@ -254,7 +254,7 @@ class QueueFilters:
             self._broker.dirty.add(self.queue)
 
     def _examine_fresh(self, lane: QueueLane, ends: float) -> bool:
-        """Ask the filters about entries that came or returned; False if there was no time for all of them."""
+        """Ask the filters about new and requeued entries; False if there was no time for all of them."""
         interest = _interest(lane)
         fresh = interest.fresh
         if not fresh:
@@ -297,7 +297,7 @@ class QueueFilters:
             heappush(heap, position)
             filter.matched += 1
             self.hot[filter] = None
-            if len(heap) > FOUND:
+            if len(heap) > MOST_FOUND:
                 self._hold(filter)
 
     def _hold(self, filter: QueueFilter) -> None:
@@ -399,7 +399,7 @@ def count_matching(queue: Any, filter: Any) -> int | None:
     total = 0
     for lane in queue.lanes:
         heap = shared.found.get(lane.priority, ())
-        if lane.interest is None or len(heap) > COUNTED:
+        if lane.interest is None or len(heap) > MOST_COUNTED:
             total += len(heap)
         else:
             wanted = lane.interest.wanted

@@ -1,4 +1,4 @@
-"""How much a queue may hold. What a consumer has room for is delivered first: only what must wait counts."""
+"""The limits of a queue. Messages for which a consumer has room are delivered first, and do not count."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def has_space(queue: ClassicQueue, message: BrokerMessage) -> bool:
 
 
 def deliver_first(queue: ClassicQueue) -> None:
-    """Let consumers have what they have room for, unless they are just given it."""
+    """Deliver to consumers that have room, unless a delivery is under way."""
     if queue.consumers and not queue.is_draining:
         queue.drain()

@@ -1,4 +1,4 @@
-"""What a broker refuses, by kind; the words are RabbitMQ's, because clients and people know them.
+"""The refusals of a broker, by kind; the words are RabbitMQ's, because clients and people know them.
 
 Refusal
 ├── NotFound              there is no such queue, exchange or vhost

@@ -1,11 +1,11 @@
-"""What a broker takes over from the store when it starts."""
+"""Restores a broker from its store when it starts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from headgate.broker.queue import ClassicQueue
-from headgate.broker.returns import WAITING, QuorumReturns
+from headgate.broker.redelivery import WAITING, QuorumRedelivery
 from headgate.store import Contents
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def restore(broker: Broker, contents: Contents) -> None:
-    """Declare what is defined in the store, and let its queues begin with the rows they have there."""
+    """Declare the definitions in the store, and give each queue its stored rows."""
     used: set[int] = set()
     for kind in ("exchange", "queue", "binding"):
         for (defined, key), value in contents.definitions.items():
@@ -32,18 +32,18 @@ def restore(broker: Broker, contents: Contents) -> None:
         for exchange in vhost.topology.exchanges.values():
             vhost.effects.apply_to_exchange(exchange)
     for lane in contents.lanes.keys() | contents.marks.keys():
-        if lane not in used:  # of a queue that was not to survive
+        if lane not in used:  # the lane of a queue that is not durable
             broker.store.clear(lane)
     broker.reserve_lanes(max((*used, *contents.lanes, 0)))
     _restore_waiting(broker, contents)
     for vhost in broker.vhosts.values():
         for queue in vhost.queues.values():
-            if isinstance(queue, ClassicQueue):  # what was delivered counts again
+            if isinstance(queue, ClassicQueue):  # messages that were delivered count as ready again
                 queue.enforce_limits()
 
 
 def _restore_waiting(broker: Broker, contents: Contents) -> None:
-    """Let messages that came back wait for the rest of their time."""
+    """Let delayed redeliveries wait for the rest of their delay."""
     for (kind, key), value in contents.definitions.items():
         if kind != WAITING:
             continue
@@ -51,7 +51,7 @@ def _restore_waiting(broker: Broker, contents: Contents) -> None:
         queue_name, level, position = rest.rsplit("\0", 2)
         vhost = broker.vhosts.get(name)
         queue = None if vhost is None else vhost.queues.get(queue_name)
-        is_there = isinstance(queue, ClassicQueue) and QuorumReturns(queue).hold_again(
+        is_there = isinstance(queue, ClassicQueue) and QuorumRedelivery(queue).hold_again(
             int(level), int(position), int(value)
         )
         if not is_there:

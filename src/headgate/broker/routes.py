@@ -1,4 +1,4 @@
-"""Routes: where messages of one exchange and routing key go, and what was found of those whose properties decide that."""
+"""Routes of messages by exchange and routing key, kept for later messages; also by properties where these decide."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Route:
 
 
 class KnownRoutes:
-    """What was found in a topology; any change of it forgets all."""
+    """The routes found since the last change of the topology."""
 
     def __init__(self) -> None:
         self.by_key: dict[tuple[str, str], Route] = {}

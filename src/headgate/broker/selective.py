@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from headgate.broker.message import QueueEntry
     from headgate.broker.queue import ClassicQueue
 
-SHARE: Final = 64  # entries that a consumer is given before it is the next one's turn, at most
-NOTES: Final = (
-    512  # matches that are noted ahead as delivered, so that few deliveries wait for a commit
-)
+SHARE: Final = 64  # the most entries for one consumer before the next one has its turn
+# Matches that are noted as delivered ahead of time, so that few deliveries wait for a commit.
+NOTES: Final = 512
 
 
 class SelectiveDelivery:
@@ -188,7 +187,7 @@ class SelectiveDelivery:
     def _note_delivery(
         self, lane: QueueLane, position: int, heap: list[int], unmarked: bool
     ) -> bool:
-        """Have it noted that a stored entry was perhaps delivered; False if it must wait for that."""
+        """Note that a stored entry may have been delivered; False if it must wait until the note is durable."""
         lane.unused_notes.discard(position)
         if position in lane.noted or position <= max(lane.wanted, lane.crashed_at):
             return True

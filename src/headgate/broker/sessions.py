@@ -16,7 +16,7 @@ class Session(Protocol):
     """A connection, whatever its protocol."""
 
     def close(self, text: str) -> None:
-        """Close it, and say why."""
+        """Close the connection, and tell the client why."""
 
 
 class Sessions:
@@ -56,7 +56,7 @@ class Sessions:
         self._vhosts[vhost] += 1
 
     def leave(self, session: Session) -> None:
-        """A connection is gone."""
+        """Count a connection that has ended no more."""
         names = self._names.pop(session, None)
         if names is not None:
             for counter, name in zip((self._users, self._vhosts), names, strict=True):
@@ -73,7 +73,7 @@ class Sessions:
         self._channels[login.name] += 1
 
     def close_channels(self, login: Login, count: int) -> None:
-        """Channels of a user are gone."""
+        """Count channels of a user that have ended no more."""
         self._channels[login.name] -= count
         if self._channels[login.name] <= 0:
             del self._channels[login.name]

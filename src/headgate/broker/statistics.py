@@ -67,12 +67,10 @@ class Statistics:
         self.exchanges: dict[tuple[str, str], Sampled] = {}  # by virtual host and name
         self.channels: dict[ClientChannel, Sampled] = {}
         self.connections: dict[OpenConnection, Sampled] = {}
-        self.vhosts: dict[
-            str, Sampled
-        ] = {}  # VHOST_COUNTERS, then QUEUE_COUNTERS, then QUEUE_GAUGES
-        self._totals: dict[
-            str, CounterValues
-        ] = {}  # of the queues of a virtual host, also of those deleted
+        # Values in the order VHOST_COUNTERS, QUEUE_COUNTERS, QUEUE_GAUGES.
+        self.vhosts: dict[str, Sampled] = {}
+        # The sums of all queues of a virtual host, deleted ones included.
+        self._totals: dict[str, CounterValues] = {}
         self._moving: set[BrokerQueue] = set()  # queues that have a rate, or will
         self.watchers: list[Callable[[set[BrokerQueue]], None]] = []
         self._stopped = False
@@ -116,7 +114,7 @@ class Statistics:
         known = self.queues.get(queue)
         counts = queue_counts(queue)
         before = known.counts if known is not None else (0,) * len(counts)
-        if queue.is_deleted:  # what it counted stays in the totals; what it held does not
+        if queue.is_deleted:  # its counters stay in the totals, its gauges do not
             counts = (*before[: len(QUEUE_COUNTERS)], *(0,) * len(QUEUE_GAUGES))
             self.queues.pop(queue, None)
         elif known is None:
@@ -166,7 +164,7 @@ def _update(table: dict[_Key, Sampled], counts: Mapping[_Key, CounterValues], no
 
 
 def queue_counts(queue: BrokerQueue) -> CounterValues:
-    """The counters and gauges of a queue. What was delivered and neither waits nor came back was acknowledged."""
+    """The counters and gauges of a queue. Messages delivered, neither unacknowledged nor requeued, count as acknowledged."""
     traffic, unacked = queue.traffic, queue.unacked
     acked = traffic.deliver + traffic.get - unacked - traffic.requeue - traffic.reject
     return (

@@ -42,7 +42,7 @@ class StoredTable(Mapping[Key, Value], Generic[Key, Value]):
         self._values[key] = value
 
     def remove(self, key: Key) -> Value | None:
-        """Remove what is under a name, and return it; None if there was nothing."""
+        """Remove the value of a name, and return it; None if there was none."""
         self._store.define(self._kind, _join(key), None)
         return self._values.pop(key, None)
 

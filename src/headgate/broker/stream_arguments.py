@@ -1,4 +1,4 @@
-"""What a consumer of a stream queue asks for: its arguments, checked. The texts of refusals are those of RabbitMQ 4.0.5."""
+"""The arguments of a consumer of a stream queue, and their checks. The texts of refusals are those of RabbitMQ 4.0.5."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict
 
-from headgate.broker.filter_argument import X_FILTER, ParsedFilter, read_filter
+from headgate.broker.filter_argument import ParsedFilter, read_filter
 from headgate.broker.queue_definition import QueueDefinition, age_seconds, type_name
 from headgate.broker.refusals import PreconditionFailed
 from headgate.message import MAX_NAME_BYTES, UNSTORABLE
+from headgate.routing import X_FILTER
 from headgate.streams import Fsync, StreamOptionFields, StreamOptions
 
 OFFSET: Final = "x-stream-offset"
@@ -34,7 +35,7 @@ class ConsumeArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class StreamSubscription:
-    """Where a consumer begins, and what it is sent."""
+    """Where a consumer of a stream begins, and which messages it gets."""
 
     start: StreamStart = "next"
     filter: ParsedFilter | None = None
@@ -106,7 +107,7 @@ def _read_flag(where: str, arguments: Mapping[str, Any], name: str) -> bool:
 
 
 def stored_filter_value(text: str) -> str:
-    """A filter value as the stream stores it: a digest where the text is too long, or holds what no stream does."""
+    """A filter value as the stream stores it: a digest where the text is too long, or has characters that no stream stores."""
     if len(text.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES and not UNSTORABLE.search(text):
         return text
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -124,8 +125,7 @@ def stream_options(definition: QueueDefinition, fsync: Fsync) -> StreamOptionFie
         if segment is None
         else max(LEAST_SEGMENT_BYTES, segment),
     }
-    if (
-        definition.indexed
-    ):  # else others may have chosen headers, as `headgate stream advise` tells them to
+    # Without, others may have chosen headers, as `headgate stream advise` tells them to.
+    if definition.indexed:
         options["indexed"] = definition.indexed
     return options

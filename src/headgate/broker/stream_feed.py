@@ -29,7 +29,7 @@ class StreamPart(NamedTuple):
 
 
 class StreamFigures:
-    """What was read for one consumer."""
+    """Counts of the messages that were read for one consumer."""
 
     __slots__ = ("examined", "matched", "seconds")
 
@@ -44,7 +44,7 @@ class StreamFigures:
 
 
 class StreamFilter(ConsumerFilter):
-    """The filter of a consumer of a stream queue, and what became of messages since it has it."""
+    """The filter of a consumer of a stream queue, and counts of messages since it was set."""
 
     __slots__ = ("_before", "_figures")
 
@@ -67,7 +67,7 @@ class StreamFilter(ConsumerFilter):
 
 
 class StreamFeed:
-    """What a subscription selects, in offset order. One thread at a time reads."""
+    """Reads the messages that a subscription selects, in offset order; one thread at a time may read."""
 
     def __init__(
         self, queue: StreamQueue, subscription: StreamSubscription, start: StreamStart

@@ -42,7 +42,7 @@ class StreamHome:
             tempfile.TemporaryDirectory(prefix="headgate-streams-") if directory is None else None
         )
         self.directory = directory or Path(self._temporary.name)  # type: ignore[union-attr]
-        # What is in memory only needs no sync.
+        # A broker in memory needs no fsync.
         self.fsync: Fsync = "never" if directory is None else "always"
         self.closing = threading.Event()
         self._post_to_broker = post
@@ -100,7 +100,7 @@ class StreamHome:
         shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Wait for the threads; what they were not yet asked for is left to the queues."""
+        """Wait for the work under way, and end the threads."""
         self.closing.set()
         self._keepers.shutdown(cancel_futures=True)
         self._readers.shutdown()

@@ -1,4 +1,4 @@
-"""A stream queue: a stream of the library, to which is published, and which any number of consumers read.
+"""A stream queue: clients publish to a stream of the library, and any number of consumers read it.
 
 The directory is that of `Stream.open`. The broker holds the lock of its writer, so that it adopts what other processes
 deposit; they see what clients publish, and clients see what they commit.
@@ -83,7 +83,7 @@ class StreamQueue(BrokerQueue):
 
     @property
     def messages(self) -> int:
-        """How many messages are stored; what was delivered is among them."""
+        """How many messages are stored, delivered ones included."""
         return len(self)
 
     @property
@@ -96,7 +96,7 @@ class StreamQueue(BrokerQueue):
         return self.open_stream()
 
     def count_messages(self) -> None:
-        """Wait until it is known how many messages there are, and more can be written; what fails is tried again later."""
+        """Open the stream and count its messages; a failure is logged, and tried again later."""
         try:
             self._prepare_in_thread()
         except (HeadgateError, OSError) as problem:
@@ -153,7 +153,7 @@ class StreamQueue(BrokerQueue):
         self._broker.flush()
 
     def _note_trouble(self) -> None:
-        """Stop publishers until the messages that are being written can be."""
+        """Stop publishers until the pending messages can be written."""
         if self._is_writing and not self.is_deleted:
             self._broker.alarms.set_unwritable(self, True)
 
@@ -164,12 +164,12 @@ class StreamQueue(BrokerQueue):
             reader.give()
 
     def note_work(self) -> None:
-        """A reader has something to give."""
+        """Have the queue drained: a reader has entries to send."""
         self._broker.dirty.add(self)
         self._broker.flush()
 
     def _note_change(self) -> None:
-        """The stream has more messages, of this broker or another process, or fewer."""
+        """Count again and wake the readers: this broker or another process has changed the stream."""
         self._change_is_known = False
         self._broker.changed.add(self)
         self._seal_later()
@@ -202,12 +202,12 @@ class StreamQueue(BrokerQueue):
         self._broker.dirty.add(self)
 
     def reject(self, entry: QueueEntry) -> None:
-        """As in RabbitMQ, this gives credit as an acknowledgement does."""
+        """Give credit as an acknowledgement does; the stream keeps the message, as in RabbitMQ."""
         self.traffic.reject += 1
         self.ack(entry)
 
     def requeue(self, entries: Sequence[QueueEntry], *, failed: bool = True) -> None:
-        """Nothing is delivered again: the stream still has it, for those who ask."""
+        """Do nothing: a stream delivers no message again unless a consumer asks for its offset."""
         self.unacked -= len(entries)
         self._broker.dirty.add(self)
 
@@ -224,7 +224,7 @@ class StreamQueue(BrokerQueue):
         return start if self._opened_at is None else self._resolve(start, self._next_offset)
 
     def resolve_start_late(self, start: StreamStart) -> StreamStart:
-        """The offset that they meant before the stream was open; it is by now."""
+        """The offset that `next` and `last` meant before the stream was open, which it is now."""
         return start if self._opened_at is None else self._resolve(start, self._opened_at)
 
     def _resolve(self, start: StreamStart, next_offset: int) -> StreamStart:
@@ -249,7 +249,7 @@ class StreamQueue(BrokerQueue):
         self._broker.dirty.add(self)
 
     def set_filter(self, consumer: BrokerConsumer, text: str | None) -> None:
-        """Let a consumer have another filter, or none, from the next message on that it was not sent."""
+        """Give a consumer another filter, or none, from the next message on that was not sent to it."""
         wanted = None if text is None else read_filter(text, f"for {self.where}")
         consumer.filter_text = text
         self._change_filter(self._readers[consumer], wanted)
@@ -266,12 +266,12 @@ class StreamQueue(BrokerQueue):
         return replace(subscription, filter=self.definition.filter)
 
     def _show_filter(self, reader: StreamReader) -> None:
-        """Let the consumer say what its filter is, and what became of messages since then."""
+        """Give the consumer the filter, with new counts, that pages and metrics show."""
         wanted = reader.subscription.filter
         reader.consumer.filter = wanted and StreamFilter(wanted.text, reader.figures)
 
     def tail_of(self, subscription: StreamSubscription) -> StreamTail:
-        """Where readers that want the same share what comes, wherever they began."""
+        """The tail that all readers with an equal subscription share, wherever they began."""
         wanted = replace(subscription, start="next")
         found = self._tails.get(wanted)
         if found is None:
@@ -313,7 +313,7 @@ class StreamQueue(BrokerQueue):
         return 0
 
     def close(self) -> None:
-        """Store what was published, and let go of the stream. The threads of its home have ended."""
+        """Store what was published, and close the stream; called when the threads of its home have ended."""
         if self._pending:
             with suppress(HeadgateError, OSError):
                 self._publish_in_thread(self._pending)
@@ -378,7 +378,7 @@ class StreamQueue(BrokerQueue):
             self._post_change()
 
     def _store_in_thread(self, batch: Sequence[BrokerMessage]) -> None:
-        """Make messages durable, however often that must be tried; they are not confirmed before."""
+        """Store messages, trying again until it succeeds; they are confirmed afterwards."""
         while not self.is_deleted:
             try:
                 self._publish_in_thread(batch)

@@ -1,7 +1,7 @@
-"""The consumers of a stream queue: each reads ahead of its credit until it is at the end, and then shares what comes.
+"""The consumers of a stream queue: each reads ahead of its credit; at the end of the stream, equal ones share a feed.
 
-A reader on its way through the stream has a feed of its own. At the end it joins the tail of all readers that want the
-same, so that a new message is read and decoded once for all of them. One whose consumer does not keep up leaves the
+A reader that is behind has a feed of its own. At the end of the stream it joins the tail of all readers with an equal
+subscription, so that a new message is read and decoded once for all of them. One whose consumer does not keep up leaves the
 tail, and has a feed of its own again.
 """
 
@@ -29,7 +29,7 @@ RETRY_S: Final = 1.0
 
 
 class StreamReader:
-    """The way of one consumer through the stream."""
+    """Reads the stream for one consumer."""
 
     def __init__(
         self, queue: StreamQueue, consumer: BrokerConsumer, subscription: StreamSubscription
@@ -49,7 +49,7 @@ class StreamReader:
         self._is_closed = False
 
     def change_subscription(self, subscription: StreamSubscription) -> None:
-        """Want something else, from the first message on that was not sent and not examined."""
+        """Change the subscription from the first message on that was neither sent nor examined."""
         position = self._ready[0].position if self._ready else self._position
         if self._tail is not None:
             self._tail.remove(self)
@@ -82,7 +82,7 @@ class StreamReader:
         self._read()
 
     def take(self, part: StreamPart, position: int) -> None:
-        """Take what the tail has read from a position on; or leave the tail, and read it again later."""
+        """Take entries that the tail has read from a position on; or leave the tail, and read them again later."""
         if len(self._ready) + len(part.entries) <= MOST_SHARED:
             self._note(part)
         elif self._tail is not None:
@@ -97,11 +97,11 @@ class StreamReader:
         return self._tail is None and not busy
 
     def join(self, tail: StreamTail | None) -> None:
-        """Be given what a tail reads; None: not yet."""
+        """Get entries from a tail from now on; None: not from a tail."""
         self._tail = tail
 
     def note_change(self) -> None:
-        """There is more in the stream."""
+        """Read again: the stream has changed."""
         self._changed = self._may_have_more = True
         self._read()
 
@@ -156,7 +156,7 @@ class StreamReader:
 
 
 class StreamTail:
-    """The readers at the end of the stream that want the same, and the one feed that reads for them."""
+    """The readers at the end of the stream with an equal subscription, and the one feed that reads for them."""
 
     def __init__(self, queue: StreamQueue) -> None:
         self._queue = queue
@@ -172,7 +172,7 @@ class StreamTail:
         return bool(self._members) or self._is_reading
 
     def add(self, reader: StreamReader, feed: StreamFeed, position: int) -> StreamTail | None:
-        """Let a reader join, if it is where the others are; its feed is not used by it any more. None if it is not."""
+        """Let a reader join that is where the others are, and take over its feed; None if it is elsewhere."""
         if self._feed is None:
             self._feed, self._position = feed, position
         elif position != self._position:
@@ -184,7 +184,7 @@ class StreamTail:
         return self
 
     def _add_waiting(self) -> None:
-        """Let those join that are where the feed is now, and have not gone on meanwhile."""
+        """Let waiting readers join that are at the position of the feed now."""
         waiting, self._waiting = self._waiting, {}
         for reader, (feed, position) in waiting.items():
             if reader.is_idle and position >= self._position:
@@ -201,7 +201,7 @@ class StreamTail:
             self._feed = None
 
     def note_change(self) -> None:
-        """There is more in the stream."""
+        """Read again: the stream has changed."""
         self._changed = True
         feed = self._feed
         if feed is not None and not self._is_reading:

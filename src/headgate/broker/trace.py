@@ -1,4 +1,4 @@
-"""Who receives a message: through which binding, and which consumers of its queues want it; for the others, why not."""
+"""Who would receive a message: bindings and consumers that match, and for the others the condition that failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TracedBinding:
-    """A binding that the message met: it matched, or `why_not` is the first condition that failed."""
+    """A binding that was tested with the message: it matched, or `why_not` is the first condition that failed."""
 
     source: str
     destination: str
@@ -30,7 +30,7 @@ class TracedBinding:
 
 @dataclass(frozen=True, slots=True)
 class TracedConsumer:
-    """A consumer of a queue that the message comes to, and whether it wants it."""
+    """A consumer of a queue that receives the message, and whether its filter matches."""
 
     tag: str
     filter: str | None
@@ -40,7 +40,7 @@ class TracedConsumer:
 
 @dataclass(frozen=True, slots=True)
 class TracedQueue:
-    """A queue that the message comes to, and its consumers."""
+    """A queue that receives the message, and its consumers."""
 
     name: str
     consumers: tuple[TracedConsumer, ...]
@@ -69,7 +69,7 @@ def trace_message(
     headers: Mapping[str, Any] | None = None,
     properties: Mapping[str, Any] | None = None,
 ) -> MessageTrace:
-    """Who would receive a message with these headers and properties, and who not for which reason; it is not published."""
+    """Route a message without publishing it, and give the reason for every binding and consumer."""
     vhost.find_exchange(exchange)
     message = _make_message(routing_key, headers or {}, properties or {})
     explained = vhost.topology.explain(exchange, Envelope(routing_key, headers, lambda: message))

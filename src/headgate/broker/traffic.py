@@ -1,6 +1,6 @@
-"""What was counted of messages: counters that publishing and delivering raise, and connections that did it.
+"""Counters that publishing and delivering raise, and the open connections with theirs.
 
-They are raised once for a batch wherever that is possible; what can be computed from other numbers is not counted.
+A batch raises a counter once where that is possible; numbers that follow from others are not counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ GONE: Final = "\0"  # stands for the exchanges that were deleted
 
 
 class QueueTraffic:
-    """What left a queue, since the broker started."""
+    """Counts of messages that left a queue since the broker started."""
 
     __slots__ = ("deliver", "deliver_no_ack", "get", "get_empty", "get_no_ack", "redeliver", "reject", "requeue")  # fmt: skip
 
@@ -55,7 +55,7 @@ class ExchangeTraffic:
         return traffic
 
     def forget(self, exchange: str) -> None:
-        """An exchange was deleted."""
+        """Add the counters of a deleted exchange to the sum."""
         gone = self._gone
         for traffic in self._by_exchange.pop(exchange, {}).values():
             gone.count += traffic.count
@@ -70,7 +70,7 @@ class ExchangeTraffic:
 
 
 class ChannelTraffic:
-    """What passed a channel."""
+    """Counts of messages that passed a channel."""
 
     __slots__ = ("confirm", "deliver", "deliver_no_ack", "dropped", "get", "get_empty", "get_no_ack", "published_before", "redeliver", "reject", "requeue", "returned")  # fmt: skip
 

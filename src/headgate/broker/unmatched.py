@@ -1,4 +1,4 @@
-"""Messages of a queue that no current consumer wants: how many, since when, and what becomes of them.
+"""Messages of a queue that no filter of a consumer matches: how many, since when, and what is done with them.
 
 Without a consumer, or with one that has no filter, no message is unmatched. Moments are noted for positions up to one, a
 second apart at least, so that a few numbers say how long millions of messages have been waiting.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.broker.queue_filters import QueueFilters
 
 STEP_MS: Final = 1_000
-SWEPT: Final = 256  # messages that are looked at in one turn
+SWEEP: Final = 256  # messages that are looked at in one turn
 ENOUGH: Final = 10_000  # wanted messages in front, behind which no unmatched one is looked for
 
 
@@ -34,7 +34,7 @@ class UnmatchedMessages:
         self._is_armed = False
 
     def count(self) -> int:
-        """How many ready messages were examined by all filters, and are wanted by none; never too many."""
+        """How many ready messages all filters have examined and none matches; a lower bound."""
         if not self._moments:
             return 0
         return sum(map(self._count_in, self._queue.lanes))
@@ -74,7 +74,7 @@ class UnmatchedMessages:
             self._moments[-1] = position, now  # a little late for some of them
         self._arm()
 
-    # ---- what becomes of them
+    # ---- discarding
 
     def _arm(self) -> None:
         definition = self._queue.definition
@@ -85,7 +85,7 @@ class UnmatchedMessages:
         self._broker.call_at(due, self._sweep)
 
     def _sweep(self) -> None:
-        """Discard those that have been unmatched for long enough, a few in each turn."""
+        """Discard messages that have been unmatched for long enough, a few in each turn."""
         self._is_armed = False
         after = self._queue.definition.unmatched_after
         selection = self._queue.selection
@@ -96,7 +96,7 @@ class UnmatchedMessages:
         upto, when = self._moments[0]
         now = self._broker.now()
         if when + after <= now:
-            found = list(islice(self._find(upto, now - after), SWEPT))
+            found = list(islice(self._find(upto, now - after), SWEEP))
             for lane, entry in found:
                 self._discard(lane, entry)
             if not found:
@@ -118,7 +118,7 @@ class UnmatchedMessages:
                     yield lane, entry
             after = lane.gap_after
             while lane.gap and after < min(upto, lane.gap_last):
-                after, heads = lane.page_heads(after, SWEPT)
+                after, heads = lane.page_heads(after, SWEEP)
                 rows = [p for p, _ in heads if p <= upto and is_old(p)]
                 for entry in lane.read_gap(rows) if rows else ():
                     yield lane, entry

@@ -70,7 +70,7 @@ class Grants(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who is logged in, and until when (seconds since 1970) if a token says so."""
+    """A user that has logged in; `expires`, in seconds since 1970, if a token limits the time."""
 
     name: str
     tags: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Login:
 
 
 class LoginRefused(AccessRefused):
-    """A login failed. The text says why: it is for the log, not for the one who tried."""
+    """A login failed. The text says why: it is for the log, not for the client."""
 
 
 def make_user(name: str, table: Mapping[str, Any]) -> User:

@@ -1,4 +1,4 @@
-"""A virtual host: exchanges, queues and bindings under one name, and what is published to them."""
+"""A virtual host: exchanges, queues and bindings under one name; routes messages, and publishes dead letters."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class VirtualHost:
         self.topology = Topology()
         self.topology.on_removal = self._removed
         self.queues: dict[str, BrokerQueue] = {}
-        self.replies: dict[str, ReplyTaker] = {}  # consumers of direct replies, by address
-        self._exclusive: dict[
-            object, dict[BrokerQueue, None]
-        ] = {}  # by the connection that owns them
+        # Consumers of direct replies, by the address of each.
+        self.replies: dict[str, ReplyTaker] = {}
+        # Exclusive queues, by the connection that owns them.
+        self._exclusive: dict[object, dict[BrokerQueue, None]] = {}
         self._routes = KnownRoutes()
         self.effects = PolicyEffects(self)
         self.traffic = ExchangeTraffic()
@@ -243,7 +243,7 @@ class VirtualHost:
         return queue.delete()
 
     def define(self, name: str, arguments: Mapping[str, Any], **given: bool) -> QueueDefinition:
-        """What a queue with these arguments is to do, as policies are now."""
+        """The definition of a queue with these arguments, by the current policies."""
         kind = arguments.get("x-queue-type", "classic")
         is_known = isinstance(kind, str) and kind in QUEUE_TYPES  # if not, it is refused
         policy = effective_policy(self.broker, self.name, kind, name) if is_known else None
@@ -304,7 +304,7 @@ class VirtualHost:
     # ---- publishing
 
     def find_route(self, exchange: str, routing_key: str) -> Route:
-        """Where a message for this exchange and key goes; refused if one may not publish there."""
+        """The route of messages for this exchange and key; an internal or unknown exchange is refused."""
         route = self._routes.by_key.get((exchange, routing_key))
         if route is None:
             if self.find_exchange(exchange).internal:
@@ -354,7 +354,7 @@ class VirtualHost:
     trace = trace_message
 
     def deliver(self, message: BrokerMessage, queues: Sequence[BrokerQueue]) -> bool:
-        """Give a message to queues; False if one of them refused it."""
+        """Publish a message to queues; False if one of them refused it."""
         body_id = None
         if len(queues) > 1 and message.persistent:
             body_id = self._share(message, queues)
@@ -425,7 +425,7 @@ class VirtualHost:
         return queue
 
     def forget_routes(self) -> None:
-        """Have routes, and what connections know of them, found anew."""
+        """Forget all routes, here and in connections."""
         self._routes.clear()
         self.generation += 1
 
@@ -488,7 +488,7 @@ class VirtualHost:
         self.broker.store.define(kind, self._key(name), self.broker.codec.encode_table(value))
 
     def _removed(self, what: Binding | Exchange) -> None:
-        """A binding or an exchange is gone, perhaps together with something else."""
+        """Forget a binding or an exchange that was deleted, perhaps by deleting another object."""
         if isinstance(what, Exchange):
             self.effects.forget(what)
             self.traffic.forget(what.name)

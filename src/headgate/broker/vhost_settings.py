@@ -1,4 +1,4 @@
-"""What operators say of a virtual host as a whole."""
+"""Settings of a virtual host: description, tags, default type of queues."""
 
 from __future__ import annotations
 

@@ -16,9 +16,8 @@ from headgate.filters.compile import compile_predicate
 from headgate.filters.compile.sql import Layout, Sql, SqlDialect, compile_sql, headers_json
 from headgate.message import Message
 
-CheckMessage: TypeAlias = tuple[
-    str, str, str, int, int | None, str | None, str | None, str | None
-]  # in the order of Layout's columns
+# The values of a message in the order of Layout's columns.
+CheckMessage: TypeAlias = tuple[str, str, str, int, int | None, str | None, str | None, str | None]
 
 FILTERS_A_STATEMENT: Final = 100
 LONGEST_STATEMENT: Final = 300_000  # characters

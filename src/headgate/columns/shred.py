@@ -37,9 +37,8 @@ from headgate.filters import KIND_OF, Scope, View
 from headgate.message import HeaderValue, Message, validate
 
 Arrays: TypeAlias = dict[str, pa.Array]  # columns by name
-BatchCheck: TypeAlias = Callable[
-    [MessageColumns, Sequence[Message]], None
-]  # raises what is wrong with messages
+# Raises what is wrong with messages.
+BatchCheck: TypeAlias = Callable[[MessageColumns, Sequence[Message]], None]
 
 _COMPARABLE: Final = frozenset(KIND_OF)
 _OPTIONAL_FIELDS: Final[dict[str, Callable[[Column], pa.Array]]] = {

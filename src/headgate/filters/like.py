@@ -133,12 +133,10 @@ def _finder(piece: Piece) -> Callable[[str, int, int], int]:
 
 # ---- pieces of literals and `_` ----------------------------------------------------------------------
 
-NEAR: Final = (
-    64  # characters: up to here, a step for each costs less than finding the places of a literal
-)
-FAR: Final = (
-    65_536  # characters: in longer texts, the places of a literal would take too much memory
-)
+# In characters. Up to here, one step for each costs less than finding the places of a literal.
+NEAR: Final = 64
+# In characters. In longer texts, the places of a literal would take too much memory.
+FAR: Final = 65_536
 MAX_CHARACTERS: Final = 1024  # whose places are kept for one text
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from headgate.insights.broker import default_binding as default_binding
     from headgate.insights.broker import exchange_facts as exchange_facts
     from headgate.insights.broker import list_bindings as list_bindings
-    from headgate.insights.broker import list_broker_queues as list_broker_queues
     from headgate.insights.broker import list_channels as list_channels
     from headgate.insights.broker import list_connections as list_connections
     from headgate.insights.broker import list_consumers as list_consumers
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from headgate.insights.broker_messages import message_in_broker_queue as message_in_broker_queue
     from headgate.insights.broker_messages import newest_in_broker_queue as newest_in_broker_queue
     from headgate.insights.broker_messages import oldest_in_broker_queue as oldest_in_broker_queue
-    from headgate.insights.broker_messages import sight_entry as sight_entry
     from headgate.insights.fields import KnownFields as KnownFields
     from headgate.insights.fields import queue_fields as queue_fields
     from headgate.insights.fields import stream_fields as stream_fields
@@ -68,7 +66,6 @@ if TYPE_CHECKING:
     from headgate.insights.messages import newest_in_queue as newest_in_queue
     from headgate.insights.messages import newest_in_stream as newest_in_stream
     from headgate.insights.messages import published_since as published_since
-    from headgate.insights.messages import sight_delivery as sight_delivery
     from headgate.insights.node import ListeningPort as ListeningPort
     from headgate.insights.node import NodeFacts as NodeFacts
     from headgate.insights.node import NodeOptions as NodeOptions
@@ -127,7 +124,6 @@ else:
                 "message_in_broker_queue",
                 "newest_in_broker_queue",
                 "oldest_in_broker_queue",
-                "sight_entry",
             ],
             "broker": [
                 "BrokerFacts",
@@ -144,7 +140,6 @@ else:
                 "default_binding",
                 "exchange_facts",
                 "list_bindings",
-                "list_broker_queues",
                 "list_channels",
                 "list_connections",
                 "list_consumers",
@@ -169,7 +164,6 @@ else:
                 "newest_in_queue",
                 "newest_in_stream",
                 "published_since",
-                "sight_delivery",
             ],
             "playground": [
                 "FailedTerm",

@@ -1,6 +1,6 @@
 """What needs a hand in a running broker: a linter over its queues, consumers and alarms.
 
-Everything is asked in the thread of the broker, and costs little for each queue.
+It runs in the thread of the broker, and costs little for each queue.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from headgate.queues import Database
 
 MOST: Final = 50
-LONG: Final = 100_000  # messages in a queue without a limit
-EXAMINED: Final = 1_000  # messages that a filter has seen and none of which it wanted
-HELD: Final = 1_000  # messages that a consumer keeps without a limit
-GROWN: Final = 100  # messages that a consumer keeps when they become more with every look
-ADVISED: Final = 20  # filters of a queue on SQL for which an index is looked for
+LONG_QUEUE: Final = 100_000  # messages in a queue without a limit
+LEAST_EXAMINED: Final = 1_000  # messages that a filter has seen and none of which it wanted
+MANY_HELD: Final = 1_000  # messages that a consumer keeps without a limit
+MANY_GROWING: Final = 100  # messages that a consumer keeps when they become more with every look
+MOST_ADVISED: Final = 20  # filters of a queue on SQL for which an index is looked for
 SAMPLES: Final = 4  # looks at a consumer, one behind the other, in which they became more
 SAMPLE_S: Final = 1.5  # at least, between two looks
 _LIMITS: Final = ("x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires")
@@ -48,7 +48,7 @@ class Attention:
 
 
 def find_attention(broker: Broker, vhosts: Iterable[VirtualHost]) -> list[Attention]:
-    """The first of what needs a hand, alarms before all."""
+    """Find what needs a hand, alarms first, and of each kind the first few."""
     sample_unacknowledged(broker)
     history = _samples[broker]
     chosen = list(vhosts)
@@ -126,9 +126,9 @@ def _check_queue(vhost: VirtualHost, queue: BrokerQueue, ready: int) -> Iterator
             queue.name,
             f"{counted(ready, 'message')} and no consumer",
             "start a consumer, or delete the queue if nothing reads it any more",
-            urgent=ready >= LONG,
+            urgent=ready >= LONG_QUEUE,
         )
-    if ready >= LONG and not _is_bounded(queue):
+    if ready >= LONG_QUEUE and not _is_bounded(queue):
         yield Attention(
             "queue",
             vhost.name,
@@ -152,7 +152,7 @@ def _is_bounded(queue: BrokerQueue) -> bool:
 def _check_consumer(consumer: ConsumerFacts, history: UnackedHistory) -> Iterator[Attention]:
     vhost = consumer.connection.vhost
     examined = consumer.filter_counts.get("examined", 0)
-    if examined >= EXAMINED and not consumer.filter_counts.get("delivered", 0):
+    if examined >= LEAST_EXAMINED and not consumer.filter_counts.get("delivered", 0):
         yield Attention(
             "consumer",
             vhost,
@@ -168,7 +168,7 @@ def _check_consumer(consumer: ConsumerFacts, history: UnackedHistory) -> Iterato
             f"{consumer.tag} holds {consumer.unacknowledged:,} messages unacknowledged, more with every look",
             "does it acknowledge what it has handled? set basic.qos to bound what it holds",
         )
-    elif not consumer.prefetch and consumer.unacknowledged >= HELD:
+    elif not consumer.prefetch and consumer.unacknowledged >= MANY_HELD:
         yield Attention(
             "consumer",
             vhost,
@@ -184,30 +184,34 @@ _Key: TypeAlias = tuple[str, int, str]  # connection, channel, consumer tag
 
 
 class UnackedHistory:
-    """The last looks at how much every consumer holds unacknowledged."""
+    """The latest samples of how many messages every consumer holds unacknowledged."""
 
     def __init__(self) -> None:
         self._looks: list[Mapping[_Key, int]] = []
         self._looked_at = -SAMPLE_S
 
     def add(self, found: Iterable[ConsumerFacts], now: float) -> None:
-        """Note what consumers hold, unless that was noted a moment ago."""
+        """Add a sample of what consumers hold, unless the last one is very recent."""
         if now - self._looked_at >= SAMPLE_S:
             self._looked_at = now
             held = {_key(each): each.unacknowledged for each in found if each.unacknowledged}
             self._looks = [*self._looks[1 - SAMPLES :], held]
 
     def is_growing(self, consumer: _Key) -> bool:
-        """Whether a consumer held more with every look, and by now much."""
+        """Whether a consumer held more with every sample, and holds many now."""
         held = [look.get(consumer, 0) for look in self._looks]
-        return len(held) == SAMPLES and held[-1] >= GROWN and all(a < b for a, b in pairwise(held))
+        return (
+            len(held) == SAMPLES
+            and held[-1] >= MANY_GROWING
+            and all(a < b for a, b in pairwise(held))
+        )
 
 
 _samples: WeakKeyDictionary[Any, UnackedHistory] = WeakKeyDictionary()  # by broker
 
 
 def sample_unacknowledged(broker: Broker) -> None:
-    """Look how much every consumer holds; several looks tell whether it becomes more."""
+    """Sample how many messages every consumer holds; several samples tell whether the number grows."""
     _samples.setdefault(broker, UnackedHistory()).add(list_consumers(broker), time.monotonic())
 
 
@@ -227,7 +231,7 @@ def find_sql_attention(database: Database) -> list[Attention]:
 def _check_sql_queue(database: Database, queue: QueueFacts) -> Iterator[Attention]:
     yield from _missing_indexes(database, queue)
     for name, usage in queue.consumers.items():
-        if usage.unmatched >= EXAMINED and usage.unmatched > usage.rows:
+        if usage.unmatched >= LEAST_EXAMINED and usage.unmatched > usage.rows:
             yield Attention(
                 "sql",
                 "",
@@ -235,7 +239,7 @@ def _check_sql_queue(database: Database, queue: QueueFacts) -> Iterator[Attentio
                 f"{name or 'a consumer'} gave back {usage.unmatched:,} messages that its predicate refuses, more than it took",
                 "say it as a filter, or publish a header that a filter can ask for",
             )
-    if queue.ready >= LONG and not queue.consumers and not queue.paused:
+    if queue.ready >= LONG_QUEUE and not queue.consumers and not queue.paused:
         yield Attention(
             "sql",
             "",
@@ -251,7 +255,7 @@ def _missing_indexes(database: Database, queue: QueueFacts) -> Iterator[Attentio
     for name, usage in queue.consumers.items():
         if usage.filter is not None:
             by_filter.setdefault(usage.filter, []).append(name or "a consumer")
-    for filter, names in islice(by_filter.items(), ADVISED):
+    for filter, names in islice(by_filter.items(), MOST_ADVISED):
         advice = database.find(queue.name).index_advise(filter)
         if advice.scans and advice.suggestions:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""

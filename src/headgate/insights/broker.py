@@ -1,6 +1,6 @@
 """Facts about a running broker: its queues, exchanges, bindings, connections, channels and consumers, with their numbers.
 
-Everything is asked in the thread of the broker. `refresh(broker)` brings the numbers up to date; the functions read them.
+All functions run in the thread of the broker. `refresh(broker)` brings the numbers up to date, which the others read.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class BrokerFacts:
 
 
 def refresh(broker: Broker) -> None:
-    """Read the counters of all that changed since they were read last."""
+    """Read the counters of all objects that changed since the last call."""
     broker.statistics.refresh()
 
 
@@ -165,7 +165,7 @@ def refresh(broker: Broker) -> None:
 
 
 def queue_facts_of(queue: BrokerQueue) -> BrokerQueueFacts:
-    """What is known of one queue."""
+    """The facts about one queue."""
     broker = queue.vhost.broker
     kind = queue.definition.type
     policy, operator, effective = _policies_of(broker, queue.vhost.name, kind, queue.name)
@@ -199,14 +199,8 @@ def queue_facts_of(queue: BrokerQueue) -> BrokerQueueFacts:
     )
 
 
-def list_broker_queues(vhosts: Iterable[VirtualHost]) -> Iterator[BrokerQueueFacts]:
-    """The queues of some virtual hosts, by name."""
-    for queue in queues_by_name(vhosts):
-        yield queue_facts_of(queue)
-
-
 def queues_by_name(vhosts: Iterable[VirtualHost]) -> Iterator[BrokerQueue]:
-    """The queues themselves, by the names of virtual host and queue."""
+    """The queues of some virtual hosts, ordered by the names of virtual host and queue."""
     for vhost in sorted(vhosts, key=lambda vhost: vhost.name):
         yield from map(vhost.queues.__getitem__, sorted(vhost.queues))
 
@@ -218,7 +212,7 @@ def _single_active(queue: BrokerQueue) -> bool:
 def _policies_of(
     broker: Broker, vhost: str, kind: str, name: str
 ) -> tuple[str | None, str | None, Mapping[str, Any]]:
-    """The names of policy and operator policy, and what they say together."""
+    """The names of policy and operator policy, and their combined values."""
     target = cast(Any, kind)
     policy = broker.policies.find(vhost, target, name)
     operator = broker.operator_policies.find(vhost, target, name)
@@ -352,7 +346,7 @@ def _consumer_facts(
 
 
 def matching_backlog(consumer: ConsumerFacts) -> int | None:
-    """How many ready messages wait that the consumer wants; about as many where there are thousands, None: not known."""
+    """How many ready messages the filter of a consumer matches; roughly where there are thousands, None: not known."""
     channel = consumer.connection.client.channels.get(consumer.channel)
     found: Any = None if channel is None else channel.consumers.get(consumer.tag)
     if found is None:
@@ -376,7 +370,7 @@ def vhost_facts(vhost: VirtualHost) -> VhostFacts:
 
 
 def broker_facts(broker: Broker, vhosts: Iterable[VirtualHost]) -> BrokerFacts:
-    """The whole broker, as far as these virtual hosts are concerned."""
+    """Totals of the broker, counting these virtual hosts only."""
     chosen = list(vhosts)
     names = {vhost.name for vhost in chosen}
     connections = [c for c in broker.connections.values() if c.vhost in names]
@@ -396,7 +390,8 @@ def broker_facts(broker: Broker, vhosts: Iterable[VirtualHost]) -> BrokerFacts:
 def _vhost_flow(sampled: Sampled | None) -> Flow:
     if sampled is None:
         return _flow(VHOST_NAMES, None)
-    skipped = len(VHOST_COUNTERS)  # where the publishes as queues counted them are
+    # The counter of publishes to queues, which exchanges count already.
+    skipped = len(VHOST_COUNTERS)
     counts = sampled.counts[:skipped] + sampled.counts[skipped + 1 :]
     rates = sampled.rates[:skipped] + sampled.rates[skipped + 1 :]
     return Flow(

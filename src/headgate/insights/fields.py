@@ -1,7 +1,7 @@
 """Which headers and properties the messages of a stream or queue have, and of which kinds, as far as that is cheap to know.
 
-A stream is asked from the newest messages back, until everything a filter names was found; a queue shows its first messages
-and the headers that it declares.
+A stream is read from the newest messages back, until every name in the filter was found; of a queue, the first messages
+and the declared headers are read.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _frozen(kinds: Mapping[Field, set[str]]) -> dict[Field, frozenset[str]]:
 def warn_of_filter(
     text: str, *, stream: Path | None = None, queue: Queue | None = None
 ) -> list[str]:
-    """Warn of a filter that hardly anybody means, or that the messages of a stream or queue can hardly match."""
+    """Warn of a filter that is probably a mistake, or that the messages of a stream or queue can hardly match."""
     tree = parse(text)
     if tree == TRUE:
         return []
@@ -125,7 +125,7 @@ def warn_of_filter(
 
 
 def warn_of_fields(tree: Filter, known: KnownFields) -> Iterator[str]:
-    """Warn of names that no message has, with the nearest that one has, and of comparisons of kinds that never meet."""
+    """Warn of names that no message has, with the nearest known name, and of comparisons of different kinds."""
     if not known.kinds:
         return
     named = (node for node in sorted(fields_read(tree), key=str) if node.scope != "sys")

@@ -1,4 +1,4 @@
-"""The health of a machine: what Headgate needs of it, what was found, and what to do where it falls short.
+"""The health of a machine: checks what Headgate needs, and says what to do where something is missing or weak.
 
 A part that is *missing* keeps something from working, a *weak* one makes it slow or fragile, and an *absent* one is
 optional and not installed.
@@ -124,8 +124,8 @@ def _start_spark(installed: str) -> Finding:
     return Finding("Spark", "fine", f"pyspark {installed} counted to {total} in {took:.1f} s")
 
 
-# What an open transaction could still see is kept: acked messages stay in the tables and indexes, and every claim passes
-# them. Prepared transactions and replication slots hold back as much, and have no process.
+# PostgreSQL keeps every row that an open transaction could still see: acked messages stay in tables and indexes, and every
+# claim passes them. Prepared transactions and replication slots hold back as much, and have no process.
 LONG_TRANSACTION_S: Final = 300
 _LONG_TRANSACTIONS: Final = """
     SELECT pid, application_name, coalesce(state, backend_type), extract(epoch FROM now() - xact_start)::float8
@@ -178,7 +178,7 @@ def check_postgres(url: str | None) -> Finding:
 
 
 def _tell_long(longest: Sequence[tuple[Any, ...]]) -> str:
-    """The transactions that have been open for long, the oldest first."""
+    """Describe the transactions that have been open for long, the oldest first."""
     each = (
         f"{pid} ({name or 'no application name'}, {state}) for {int(seconds):,} s"
         for pid, name, state, seconds in longest

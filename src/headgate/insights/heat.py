@@ -37,14 +37,14 @@ class HeatCell:
     passed: int
     scanned: int  # without a match
     hits: int
-    open: int  # not read: the time was over
+    open: int  # not read: the time budget was used up
     bytes: int
     bytes_read: int
     matches: int
 
     @property
     def heat(self) -> str:
-        """The outcome that the cell is coloured by: hits before all others."""
+        """The outcome that colours the cell: hits before all others."""
         return next((name for name in _BY_HEAT if getattr(self, name)), "skipped")
 
 

@@ -1,4 +1,4 @@
-"""What the Spark jobs found out about a stream, as plain values: its statistics, and advice on its options."""
+"""Results of Spark jobs about a stream, as JSON values: its statistics, and advice on its options."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def message_at(path: Path, offset: int) -> Sighting:
 
 
 class _StreamSearch:
-    """A filter on one stream, asked segment by segment."""
+    """Searches one stream for matches of a filter, segment by segment."""
 
     def __init__(self, path: Path, filter: FilterLike | None) -> None:
         with Stream.open(path):  # refuses what is no stream
@@ -227,7 +227,7 @@ def newest_in_queue(
 
 
 def sight_delivery(row: DeliverySnapshot) -> Sighting:
-    """What is shown of a delivery."""
+    """The sighting of a delivery of a queue on SQL."""
     return Sighting(
         row.id, row.message, row.state.name.lower(), row.attempts, row.reason, row.visible_at
     )

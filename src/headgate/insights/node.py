@@ -30,15 +30,14 @@ class ListeningPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """What a server knows of itself and its broker does not."""
+    """Facts that the server knows and its broker does not."""
 
     name: str = field(default_factory=lambda: f"headgate@{socket.gethostname().partition('.')[0]}")
     product: str = "RabbitMQ"
     version: str = "4.0.5"
     data: Path | None = None
-    listeners: list[ListeningPort] = field(
-        default_factory=list
-    )  # the server adds them as it begins to listen
+    # The server adds them as it begins to listen.
+    listeners: list[ListeningPort] = field(default_factory=list)
     # When each certificate that is in use expires, by its file.
     certificates: Callable[[], Mapping[str, datetime]] = dict
 
@@ -63,7 +62,7 @@ class NodeFacts:
 
 
 def node_facts(broker: Broker, options: NodeOptions) -> NodeFacts:
-    """Look at this process."""
+    """Read the facts about this process and its machine."""
     from headgate.broker import used_bytes
 
     active = active_alarms(broker)

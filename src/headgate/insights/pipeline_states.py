@@ -1,4 +1,4 @@
-"""How far the pipelines below a directory have come, from their files and checkpoints; Spark is not asked."""
+"""The progress of the pipelines below a directory, read from their files and checkpoints, without Spark."""
 
 from __future__ import annotations
 

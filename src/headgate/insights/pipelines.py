@@ -12,7 +12,7 @@ from headgate.insights.fields import warn_of_filter
 from headgate.pipelines import Account, Batch, Pipeline, StreamSource
 
 _SHORTEST_S = 1e-3  # no rate divides by less
-_MOST_ASKED = 100  # conditions of bindings that are compared with the stream
+_MOST_COMPARED = 100  # conditions of bindings that are compared with the stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,9 @@ def _warn_of_source(pipeline: Pipeline) -> list[str]:
         return []
     if reading.payload is not None or reading.steps:  # headers are made after the scan
         return []
-    asked = dict.fromkeys([source.filter or "", *islice(_asked_by_bindings(pipeline), _MOST_ASKED)])
+    asked = dict.fromkeys(
+        [source.filter or "", *islice(_asked_by_bindings(pipeline), _MOST_COMPARED)]
+    )
     stream = Path(source.streams[0])
     return [warning for text in asked for warning in warn_of_filter(text, stream=stream)]
 

@@ -1,4 +1,4 @@
-"""Facts about queues and durable subscriptions: their options, how much is in them, and what consumers did."""
+"""Facts about queues and durable subscriptions on SQL: their options, their messages by state, and counts of consumers."""
 
 from __future__ import annotations
 

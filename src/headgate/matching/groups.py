@@ -10,9 +10,8 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Set
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 MemberT = TypeVar("MemberT", bound=Hashable)
-Slot: TypeAlias = (
-    Any  # None | member | MemberGroup[member]; a member is never None nor a MemberGroup
-)
+# None | member | MemberGroup[member]; a member is never None nor a MemberGroup.
+Slot: TypeAlias = Any
 
 NO_MEMBERS: Final[frozenset[Any]] = frozenset()
 SMALL: Final = 16  # members; up to here, a copy is cheaper than one more part of a union

@@ -203,9 +203,8 @@ class Residuals:
         _collect(slots, singles, parts)
 
 
-OpenChecks: TypeAlias = tuple[
-    CheckedEntries | Residuals, ...
-]  # members that match if a check says so
+# Members that match if a check says so.
+OpenChecks: TypeAlias = tuple[CheckedEntries | Residuals, ...]
 
 
 def add_passing(members: Set[Any], checks: OpenChecks, message: Message) -> Set[Any]:

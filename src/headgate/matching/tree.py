@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from headgate.matching.groups import MemberGroup, Slot, exclude, include, unite
 from headgate.matching.residuals import Check, CheckedEntries, Entry, OpenChecks, Residuals
 
-IndexColumn: TypeAlias = (
-    Hashable  # a header by its name, anything else by something that is no text
-)
+# A header by its name, anything else by something that is no text.
+IndexColumn: TypeAlias = Hashable
 Values: TypeAlias = Mapping[Any, Any]  # by column, compared by hash and equality
 
 CROWDED: Final = 5  # entries; up to here the entries of one pair are scanned

@@ -52,9 +52,8 @@ class Reading:
     payload: PayloadColumns | None = None
     casts: NamePairs = ()  # (column, type)
     steps: tuple[SqlStep, ...] = ()
-    malformed: str | None = (
-        None  # of a stream or queue: what to do with a payload that cannot be decoded
-    )
+    # What to do with a payload that cannot be decoded.
+    malformed: str | None = None
 
     def __bool__(self) -> bool:
         return self != Reading()

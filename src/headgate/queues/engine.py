@@ -92,9 +92,8 @@ class ForEach(NamedTuple):
 class TransactionMode(Enum):
     READ = "read"  # a snapshot; never waits for writers
     WRITE = "write"  # BEGIN IMMEDIATE on SQLite
-    LEASE = (
-        "lease"  # a WRITE that may be lost in a power failure: then the messages are claimed again
-    )
+    # A WRITE that a power failure may lose: its messages are claimed again.
+    LEASE = "lease"
 
 
 class Transaction(NamedTuple):
@@ -193,9 +192,8 @@ class QueueInfo:
     source: int | None = None  # of a subscription: the only queue it receives from
     version: int = 1  # of the filter
     paused: bool = False  # claims find nothing; messages are still published to it
-    expires_at: int | None = (
-        None  # of a push subscription: when it is deleted unless its owner extends it
-    )
+    # When a push subscription is deleted unless its owner extends it.
+    expires_at: int | None = None
     policies: int = 0  # whether claims are limited, or messages may expire: see queues.policies
 
 
@@ -229,9 +227,8 @@ class RateLimit:
 class JobResult:
     """What became of a message whose publisher asked for a result."""
 
-    state: OneOf[
-        "pending", "done", "failed", "gone"
-    ]  # failed: a dead letter; gone: deleted, or acked without a result
+    # Failed: a dead letter; gone: deleted, or acked without a result.
+    state: OneOf["pending", "done", "failed", "gone"]
     value: Any = None  # what the handler returned
     reason: str | None = None  # of the last failure
 
@@ -344,9 +341,8 @@ Access: TypeAlias = OneOf["create", "change", "look"]
 # ---- engines -------------------------------------------------------------------------------------------
 
 
-RESULTS: Final = (
-    999_999_999_999_999_999  # the queue id under which those are woken who wait for a result
-)
+# The queue id under which waiters for a result are woken.
+RESULTS: Final = 999_999_999_999_999_999
 
 
 class CommitWatch(Protocol):

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from headgate.routing.answers import Unresolved as Unresolved
     from headgate.routing.batches import RoutedBatch as RoutedBatch
     from headgate.routing.bindings import X_FILTER as X_FILTER
-    from headgate.routing.bindings import X_MATCH as X_MATCH
     from headgate.routing.bindings import Binding as Binding
     from headgate.routing.bindings import describe_condition as describe_condition
     from headgate.routing.declarations import DELAYED as DELAYED
@@ -40,7 +39,7 @@ else:
             "advice": ["BindingAdvice", "TopologyProblem"],
             "answers": ["Routed", "Unresolved"],
             "batches": ["RoutedBatch"],
-            "bindings": ["Binding", "X_FILTER", "X_MATCH", "describe_condition"],
+            "bindings": ["Binding", "X_FILTER", "describe_condition"],
             "declarations": [
                 "DELAYED",
                 "DELAYED_TYPE",

@@ -54,9 +54,8 @@ class ChoosingIndex(ExchangeIndex, ABC):
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
         self.weights: dict[Target, int] = {}
-        self.sorted: tuple[
-            Target, ...
-        ] = ()  # by name, so that the order of binding does not matter
+        # The targets by name, so that the order of binding does not matter.
+        self.sorted: tuple[Target, ...] = ()
         self.recall = self.find
 
     @abstractmethod

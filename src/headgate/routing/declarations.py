@@ -35,14 +35,12 @@ STANDARD: Final[dict[str, ExchangeType]] = {
     "amq.headers": "headers",
     "amq.match": "headers",
 }
-DELAYED: Final = (
-    "x-delayed-message"  # holds messages back; a broker has the time for that, a topology has not
-)
+# Holds messages back, which a broker can do and a topology cannot.
+DELAYED: Final = "x-delayed-message"
 DELAYED_TYPE: Final = "x-delayed-type"  # how it routes a message that is due
 ALTERNATE: Final = "alternate-exchange"  # AMQP's name of the argument
-HASH_HEADER: Final = (
-    "hash-header"  # of a consistent hash: the header that is hashed instead of the routing key
-)
+# Names the header that a consistent hash takes instead of the routing key.
+HASH_HEADER: Final = "hash-header"
 HASH_PROPERTY: Final = "hash-property"  # or the property
 HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 

@@ -1,4 +1,4 @@
-"""One running broker, as `headgate serve` starts it: its configuration, its directory of data, its sockets, who may log in."""
+"""One running broker, as `headgate serve` starts it: configuration, directory of data, sockets, TLS, tokens."""
 
 from typing import TYPE_CHECKING
 

@@ -24,9 +24,8 @@ from headgate.errors import HeadgateError, SettingsError
 from headgate.quantities import parse_duration, parse_size
 from headgate.settings import FILE_NAME, PREFIX, Settings, read_toml
 
-SettingCheck: TypeAlias = Callable[
-    [Any], Any
-]  # the value as it is used; SettingsError says what it must be
+# Returns the value in the form that is used; SettingsError says what it must be.
+SettingCheck: TypeAlias = Callable[[Any], Any]
 AMQP_PORT: Final = 5_672
 AMQPS_PORT: Final = 5_671
 HTTP_PORT: Final = 15_672
@@ -86,7 +85,7 @@ def a_number(least: int = 0, most: int = 2**63 - 1) -> Callable[[Any], int]:
 
 
 def a_share_or_size(value: Any) -> float:
-    """A share of the whole, as 0.6, or a size."""
+    """A share of the machine's memory such as 0.6, or a size."""
     if isinstance(value, float) and 0 < value <= 1:
         return value
     return a_size(value)
@@ -146,20 +145,17 @@ class ServerOptions:
     host: str = setting("127.0.0.1", a_text)
     amqp_port: int = setting(AMQP_PORT, a_port)  # 0 takes a free one
     http_port: int | None = setting(HTTP_PORT, optional(a_port), "http")  # None for no HTTP
-    database: str | None = setting(
-        None, optional(a_text), "http"
-    )  # whose queues on SQL the pages show, too
+    # The database whose queues on SQL the pages show.
+    database: str | None = setting(None, optional(a_text), "http")
     synchronous: str = setting("FULL", one_of("FULL", "NORMAL", "OFF"))
     page_out_after: int = setting(20_000, a_number(1))  # messages of a queue that stay in memory
-    product: str = setting(
-        "RabbitMQ", a_text
-    )  # clients choose their behaviour by product and version
+    # Clients choose their behaviour by product and version.
+    product: str = setting("RabbitMQ", a_text)
     version: str = setting("4.0.5", a_text)
     consumer_timeout: timedelta = setting(timedelta(minutes=30), a_duration, live=True)  # 0s: none
     handshake_timeout: timedelta = setting(timedelta(seconds=10), a_duration, live=True)
-    max_connections: int | None = setting(
-        None, optional(a_number(0)), live=True
-    )  # None: any number
+    # None: no limit.
+    max_connections: int | None = setting(None, optional(a_number(0)), live=True)
     loopback_users: tuple[str, ...] = setting(("guest",), some_texts, live=True)
     admin_user: str = setting("admin", a_text)  # made at the first start with a password for it
     admin_password_file: Path | None = setting(None, optional(a_path))
@@ -167,23 +163,19 @@ class ServerOptions:
         "distinguished_name", one_of("distinguished_name", "common_name")
     )  # the part of a certificate that is the user of mechanism EXTERNAL
     http_tls: bool = setting(False, a_flag, "http")  # with the certificate of [tls]
-    tls_port: int = setting(
-        AMQPS_PORT, a_port, "tls"
-    )  # for AMQP over TLS, if there is a certificate
+    # For AMQP over TLS; listens only with a certificate.
+    tls_port: int = setting(AMQPS_PORT, a_port, "tls")
     tls_certificate: Path | None = setting(None, optional(a_path), "tls", live=True)
-    tls_key: Path | None = setting(
-        None, optional(a_path), "tls", live=True
-    )  # if in a file of its own
+    # None: the key is in the file of the certificate.
+    tls_key: Path | None = setting(None, optional(a_path), "tls", live=True)
     tls_authorities: Path | None = setting(None, optional(a_path), "tls", live=True)
     tls_verify: str = setting("none", one_of("none", "optional", "required"), "tls")
     tls_hosts: tuple[tuple[str, Path, Path], ...] = setting((), some_hosts, "tls", live=True)
-    oauth2_resource_server_id: str | None = setting(
-        None, optional(a_text), "oauth2"
-    )  # None: no tokens
+    # None: tokens are not accepted.
+    oauth2_resource_server_id: str | None = setting(None, optional(a_text), "oauth2")
     oauth2_keys: Path | str | None = setting(None, optional(a_path_or_address), "oauth2")
-    oauth2_scope_prefix: str | None = setting(
-        None, optional(str), "oauth2"
-    )  # None: the id and a dot
+    # None: the resource server id and a dot.
+    oauth2_scope_prefix: str | None = setting(None, optional(str), "oauth2")
     oauth2_username_claims: tuple[str, ...] = setting(("sub", "client_id"), some_texts, "oauth2")
     oauth2_issuer: str | None = setting(None, optional(a_text), "oauth2")
     oauth2_verify_audience: bool = setting(True, a_flag, "oauth2")
@@ -191,9 +183,8 @@ class ServerOptions:
     oauth2_scope_aliases: tuple[tuple[str, tuple[str, ...]], ...] = setting(
         (), some_aliases, "oauth2"
     )
-    alarms_memory: float = setting(
-        0.6, a_share_or_size, "alarms", live=True
-    )  # of the machine's; 0: no alarm
+    # A share of the machine's memory, or bytes; 0: no alarm.
+    alarms_memory: float = setting(0.6, a_share_or_size, "alarms", live=True)
     alarms_disk_free: int = setting(50_000_000, a_size, "alarms", live=True)
     log_format: str = setting("keyvalue", one_of("text", "keyvalue", "json"), "log")
     log_level: str = setting("info", one_of("debug", "info", "warning", "error"), "log", live=True)
@@ -208,7 +199,7 @@ class ServerOptions:
 
     @classmethod
     def load(cls, file: Path | None = None, **overrides: Any) -> ServerOptions:
-        """The settings of a file, and instead of them those that are given; None is not given, unless it is the data."""
+        """The settings of a file, overridden by those given; None counts as not given, except for `data`."""
         path = file or find_file()
         given = {} if path is None else read_file(path)
         given |= {key: v for key, v in overrides.items() if v is not None or key == "data"}
@@ -224,7 +215,7 @@ class ServerOptions:
 
 
 def find_file(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The file that is read when none is named, if there is one."""
+    """The file that is read by default, if it exists."""
     if named := environment.get(PREFIX + "CONFIG"):
         return Path(named)
     return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
@@ -246,7 +237,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _begin_at(directory: Path, value: Any) -> Any:
-    """A value whose paths begin at a directory."""
+    """Resolve the relative paths in a value from a directory."""
     if isinstance(value, tuple):
         return tuple(_begin_at(directory, part) for part in value)
     return directory / value if isinstance(value, Path) else value
@@ -289,6 +280,6 @@ def _flatten(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shorten(problem: HeadgateError) -> str:
-    """What is wrong with a value, as the end of a sentence that begins with its name."""
+    """The problem of a value, as the end of a sentence that begins with the name of its setting."""
     text = str(problem)
     return text if text.startswith("must") else f"is wrong: {text}"

@@ -1,6 +1,6 @@
 """The directory of a broker's data: its lock, and verifying, repairing, backing up and restoring it.
 
-broker.lock     held while a broker runs, names it
+broker.lock     locked while a broker runs, and names its process
 broker.db       definitions and messages
 streams/        the streams of stream queues, each a directory
 backup.json     only in a backup: what it is a copy of, and when it was made
@@ -30,7 +30,7 @@ STREAMS: Final = "streams"
 BACKUP_FILE: Final = "backup.json"
 BACKUP_FORMAT: Final = 1
 
-OnStep = Callable[[str], object]  # is told what is done next
+OnStep = Callable[[str], object]  # called with a description of each step
 
 
 class DirectoryLock:
@@ -55,7 +55,7 @@ class DirectoryLock:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryReport:
-    """What was found in a directory of data: the store, and each stream by its path."""
+    """The result of verifying a directory of data: the store, and each stream by its path."""
 
     store: StoreReport
     streams: dict[str, upkeep.VerifyReport]
@@ -67,7 +67,7 @@ class DirectoryReport:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a repair did: rows saved from a damaged store, and where the damaged file is now."""
+    """The result of a repair: the rows saved from a damaged store, and the path of the damaged file."""
 
     salvaged: Salvaged | None
     damaged: Path | None
@@ -113,7 +113,7 @@ def repair_directory(data: Path, on_step: OnStep = print) -> Repair:
 
 
 def back_up(data: Path, target: Path, on_step: OnStep = print) -> Backup:
-    """Copy a directory of data into a new one; what was confirmed before is in the copy. A broker may be running.
+    """Copy a directory of data into a new one; it has every message confirmed before. A broker may be running.
 
     The store and each stream are copied as of one moment each, the store first.
     """

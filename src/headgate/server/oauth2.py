@@ -43,7 +43,7 @@ _VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
 
 
 class Grant(NamedTuple):
-    """One scope: patterns of a virtual host, of a name, and of a routing key if it is about topics."""
+    """One scope: patterns of a virtual host, of a name and, for topic exchanges, of a routing key."""
 
     kind: str
     vhost: str
@@ -53,7 +53,7 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenGrants:
-    """What the scopes of a token allow."""
+    """The permissions that the scopes of a token grant."""
 
     grants: tuple[Grant, ...]
     claims: Mapping[str, str]  # the texts that `{name}` in a pattern of routing keys stands for
@@ -91,7 +91,7 @@ class TokenGrants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token must be to be trusted here, and how it names its user."""
+    """The conditions under which a token is trusted, and the claims that name its user."""
 
     resource_server_id: str
     scope_prefix: str | None = None  # the id and a dot, unless it is said
@@ -107,7 +107,7 @@ class TokenRules:
 
 
 class OAuth2Tokens:
-    """Reads tokens; called in a thread."""
+    """Verifies tokens and reads their permissions; called in a thread."""
 
     def __init__(
         self, rules: TokenRules, keys: TokenKeys, clock: Callable[[], float] = time.time
@@ -200,7 +200,7 @@ class TokenKeys:
 
 
 def parse_grants(scopes: Iterable[str]) -> Iterable[Grant]:
-    """What scopes without prefix allow; others mean nothing here."""
+    """The grants of scopes without prefix; other scopes are ignored."""
     for scope in scopes:
         kind, colon, resource = scope.partition(":")
         parts = resource.split("/")

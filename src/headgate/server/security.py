@@ -24,7 +24,7 @@ _VERIFY: Final = {
 
 
 class TlsContext:
-    """What TLS needs of files; `load` reads them again, for connections to come.
+    """The TLS context of listening sockets; `load` reads certificates and keys again, for new connections.
 
     Sockets listen with `context`, which stays. Each handshake is handed to a context of the last load: what is added to a
     context, such as an authority, cannot be taken out of it.
@@ -43,7 +43,7 @@ class TlsContext:
             name: _load(options, certificate, key) for name, certificate, key in options.tls_hosts
         }
         default = _load(options, options.tls_certificate, options.tls_key)
-        # It needs a certificate of its own, although no handshake ends with it.
+        # OpenSSL wants a certificate here, although every handshake uses another context.
         self.context.load_cert_chain(options.tls_certificate, options.tls_key)
         self._default, self._hosts = default, hosts
         files = [options.tls_certificate, *(file for _, file, _ in options.tls_hosts)]
@@ -68,7 +68,7 @@ def _make_context(options: ServerOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = _VERIFY[options.tls_verify]
-    # A resumed session is trusted without a look at the certificate, which may be of an authority that is trusted no more.
+    # A resumed session skips the check of the certificate, whose authority may not be trusted any more.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     return context

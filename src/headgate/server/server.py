@@ -46,7 +46,7 @@ class Server:
         sys.setswitchinterval(SWITCH_S)
         self._store = self._open_store(loop)
         try:
-            # What is in memory anyway is not moved out of long queues.
+            # Without a directory, paging out long queues would free no memory.
             bound = self.options.page_out_after if self.options.data else sys.maxsize
             data = self.options.data
             streams = StreamHome(data and data / STREAMS, loop.call_soon_threadsafe)
@@ -133,7 +133,7 @@ class Server:
         return [shovel.to_json() for shovel in self.shovels.states()]
 
     def reconfigure(self, options: ServerOptions) -> None:
-        """Let a changed configuration take effect, as far as that is possible while the broker runs."""
+        """Apply a changed configuration, as far as that is possible while the broker runs."""
         changes = self.options.changes(options)
         for name, is_live in changes.items():
             facts = {"before": getattr(self.options, name), "after": getattr(options, name)}
@@ -149,7 +149,7 @@ class Server:
         self._reload_tls()
 
     def _reload_tls(self) -> None:
-        """Read certificates again, which are often renewed under the same name; bad ones are not used."""
+        """Read certificates again, which are often renewed in place; keep the old ones if the new ones are invalid."""
         if self._tls is not None:
             try:
                 self._tls.load(self.options)
@@ -157,7 +157,7 @@ class Server:
                 log.error("certificates stay as they were: %s", problem)
 
     def _apply(self) -> None:
-        """Hand the settings that may change while the broker runs to those who use them."""
+        """Apply the settings that may change while the broker runs."""
         timeout_ms = self.options.consumer_timeout // timedelta(milliseconds=1)
         self._amqp.set_consumer_timeout(timeout_ms or None)
         self._amqp.set_login(
@@ -170,7 +170,7 @@ class Server:
         self.broker.alarms.limit(self.options.alarms_memory, self.options.alarms_disk_free)
 
     async def stop(self) -> None:
-        """Close connections, commit, and let go of the directory."""
+        """Close connections, commit, and release the directory."""
         log.info("stopping: closing connections", extra={"connections": self._amqp.connections})
         await self.shovels.close()
         if self._http is not None:

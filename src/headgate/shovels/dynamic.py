@@ -38,7 +38,7 @@ _RABBITMQ_STATES: Final = {"waiting to connect again": "starting", "failed": "te
 
 @dataclass(frozen=True, slots=True)
 class ShovelState:
-    """What a shovel of the broker does now."""
+    """The state of a shovel that runs in the broker."""
 
     vhost: str
     name: str
@@ -82,7 +82,7 @@ class DynamicShovels:
         ] = {}
 
     def start(self, here: str) -> None:
-        """Run those that are set, and from now on those that will be; `here` is where this broker listens."""
+        """Run a shovel for each parameter that is set, and follow changes of parameters; `here` is where this broker listens."""
         self._here = here
         self._parameters.checks[COMPONENT] = self._check
         self._parameters.watchers[COMPONENT] = self._changed
@@ -94,7 +94,7 @@ class DynamicShovels:
                 log.error("a shovel cannot run", extra=facts)
 
     async def close(self) -> None:
-        """Stop all; messages under way stay at their sources."""
+        """Stop all shovels; messages under way stay at their sources."""
         tasks = [task for _, _, task in self._running.values()]
         for task in tasks:
             task.cancel()
@@ -158,7 +158,7 @@ class DynamicShovels:
                 delay = parameter.value.get("reconnect-delay", RECONNECT_S)
                 facts = {"shovel": parameter.name, "vhost": parameter.vhost, "why": str(problem)}
                 log.error("a shovel failed", extra={**facts, "trying_again_in_s": delay or None})
-                if not delay:  # which in RabbitMQ means never
+                if not delay:  # a delay of 0 means, as in RabbitMQ, that it is not started again
                     return
                 await asyncio.sleep(delay)
         log.info("shovel %s is done: %d messages moved", parameter.name, shovel.moved)
@@ -168,7 +168,7 @@ class DynamicShovels:
 
 
 def read_options(value: Mapping[str, Any], here: str) -> ShovelOptions:
-    """The options that a parameter says, in a broker that listens at `here`."""
+    """The options in the value of a parameter, in a broker that listens at `here`."""
     get = value.get
     until = get("src-delete-after", get("delete-after", "never"))
     return ShovelOptions(

@@ -1,7 +1,7 @@
 """A shovel moves messages from a queue or exchange of one broker to another, Headgate or RabbitMQ, without losing one.
 
 A message is acknowledged at its source when the destination has confirmed it. A shovel that is killed in between, or loses
-either connection, moves some messages twice: at least once, never less.
+either connection, may move some messages twice: delivery is at least once.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ log: Final = logging.getLogger(__name__)
 PREFETCH: Final = 1000
 RECONNECT_S: Final = (0.5, 30.0)  # first and longest pause
 NOT_FOUND: Final = 404
-LASTING_CODES: Final = (403, 404, 405, 406, 530)  # trying again would not help
+LASTING_CODES: Final = (403, 404, 405, 406, 530)  # errors that trying again would not mend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShovelOptions:
-    """From where to where, and what. Without a target, messages keep their exchange and routing key."""
+    """Source, destination and limits of a shovel. Without a target, messages keep their exchange and routing key."""
 
     source: str  # addresses
     destination: str
     queue: str | None = None  # of the source; or
-    exchange: str | None = (
-        None  # whose messages, from now on, are moved: a queue of the shovel's own is bound to it
-    )
+    # The exchange whose new messages are moved: a queue of the shovel's own is bound to it.
+    exchange: str | None = None
     routing_key: str = "#"
     to_queue: str | None = None
     to_exchange: str | None = None
@@ -77,7 +76,7 @@ class Shovel:
 
     @property
     def state(self) -> str:
-        """What it does now; behind a colon the reason, where there is one."""
+        """What the shovel does now, with the reason behind a colon, if there is one."""
         return self._state
 
     @state.setter
@@ -85,7 +84,7 @@ class Shovel:
         self._state, self.since = state, datetime.now(UTC)
 
     def stop(self) -> None:
-        """Let `run` return after what is under way."""
+        """Let `run` return when the messages under way are settled."""
         self._stopping.set()
 
     async def run(self) -> None:

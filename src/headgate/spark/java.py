@@ -38,9 +38,8 @@ ARCHIVE: Final = "spark.jsa"  # the classes of Spark's JVM, in the launcher's fo
 _PROBE_SECONDS: Final = 60
 _ARCHIVE_SECONDS: Final = 30 * 86_400
 KEPT_ARCHIVES: Final = 8  # of about 170 MB: those that were used last
-_BASE_ARCHIVE: Final = (
-    "lib/server/classes.jsa"  # of Java's own classes; without it, no other can be written
-)
+# The archive of Java's own classes; without it, no other archive can be written.
+_BASE_ARCHIVE: Final = "lib/server/classes.jsa"
 _QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 

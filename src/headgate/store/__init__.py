@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from headgate.store.contract import Store as Store
     from headgate.store.contract import StoredHead as StoredHead
     from headgate.store.contract import StoredRow as StoredRow
-    from headgate.store.examination import Salvaged as Salvaged
-    from headgate.store.examination import StoreReport as StoreReport
-    from headgate.store.examination import salvage_store as salvage_store
-    from headgate.store.examination import verify_store as verify_store
     from headgate.store.memory import InMemoryStore as InMemoryStore
+    from headgate.store.repair import Salvaged as Salvaged
+    from headgate.store.repair import StoreReport as StoreReport
+    from headgate.store.repair import salvage_store as salvage_store
+    from headgate.store.repair import verify_store as verify_store
     from headgate.store.sqlite import SqliteStore as SqliteStore
 else:
     __getattr__, __dir__ = front_door(
@@ -29,7 +29,7 @@ else:
                 "StoredHead",
                 "StoredRow",
             ],
-            "examination": ["Salvaged", "StoreReport", "salvage_store", "verify_store"],
+            "repair": ["Salvaged", "StoreReport", "salvage_store", "verify_store"],
             "memory": ["InMemoryStore"],
             "sqlite": ["SqliteStore"],
         },

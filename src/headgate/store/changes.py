@@ -33,8 +33,9 @@ class Changes:
         self.noted: dict[int, set[int]] = {}
         self.forgotten: dict[int, set[int]] = {}  # notes to be deleted
         self.ranges: list[tuple[int, int, int]] = []  # lane, first and last position to be deleted
-        self.replaced: dict[tuple[int, int], Stored] = {}  # rows that were there before
-        self.then: list[Callable[[], None]] = []
+        # New records of rows that are stored already.
+        self.replaced: dict[tuple[int, int], Stored] = {}
+        self.then: list[Callable[[], None]] = []  # to be called when the changes are durable
         self.size = 0  # bytes of records and bodies
 
     def __bool__(self) -> bool:

@@ -1,4 +1,4 @@
-"""One thread that writes group commits: what is changed during one commit goes into the next.
+"""One thread that writes group commits: changes made during one commit go into the next.
 
 A commit that the disk refuses is tried again until it succeeds, so that nothing is lost and nothing is confirmed; the
 broker is told, and can stop publishers until then.
@@ -56,7 +56,7 @@ class GroupCommitter:
         self._thread.join()
 
     def finish(self) -> None:
-        """Called by the thread of the broker, when it has dealt with a commit."""
+        """Let the thread take the next commit; the thread of the broker calls this when it has handled the last one."""
         self._busy = False
 
     def _run(self) -> None:
@@ -79,10 +79,10 @@ class GroupCommitter:
             except (
                 Exception
             ):  # of one connection: the others are told, and the next commit is begun
-                log.exception("what was to follow a commit failed")
+                log.exception("a function called after a commit failed")
 
     def _store(self, changes: Changes) -> bool:
-        """Write the changes, as often as it takes; False when the store is closed before it succeeds."""
+        """Write the changes, trying again until it succeeds; False when the store is closed before."""
         troubled = False
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What the broker needs of a store: rows by position, definitions, group commits.
+"""The interface of a store: rows by position, definitions, group commits.
 
 A *lane* is a sequence of rows, numbered by the broker: a queue has one lane, or one for each priority. A row is a
 *record*, opaque bytes that begin with the fields below, at a *position* of its lane. Changes are collected by the thread
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from headgate.store.changes import Changes
 
 PREFIX_DIGITS: Final = 6
-ROW_BYTES: Final = 400  # that a row which waits for its commit costs besides its record
+ROW_BYTES: Final = 400  # of memory for a row that waits for its commit, besides its record
 MAX_POSITION: Final = 1 << 36  # of a lane; their number is at most 1 << 27
 
 
@@ -55,7 +55,7 @@ class LaneFacts:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a store holds when it is opened."""
+    """Everything in a store but the rows themselves, as it is when the store is opened."""
 
     definitions: dict[tuple[str, str], bytes] = field(default_factory=dict)
     lanes: dict[int, LaneFacts] = field(default_factory=dict)
@@ -70,12 +70,12 @@ class Store(ABC):
     def __init__(self, next_body: int = 1) -> None:
         self._changes = Changes()
         self._next_body = next_body
-        # Called when changes are about to be written: it may add some, and returns what to call when they are.
+        # Called before changes are written: it may add some, and returns a function to call when all are durable.
         self.before_commit: Callable[[], Callable[[], None]] | None = None
 
     @property
     def waiting_bytes(self) -> int:
-        """How much has to wait for the end of the commit that is under way."""
+        """The bytes of changes that wait for the end of the commit under way."""
         return self._changes.size
 
     # ---- changes, durable after the next commit
@@ -98,7 +98,7 @@ class Store(ABC):
         self._changes.replace(lane, position, record if body_id is None else (record, body_id))
 
     def delete(self, lane: int, position: int) -> None:
-        """Delete a row; one that is not there is none."""
+        """Delete a row, if it is there."""
         self._changes.delete(lane, position)
 
     def delete_range(self, lane: int, first: int, last: int) -> None:
@@ -160,7 +160,7 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Commit what was changed, and let go of the files."""
+        """Commit all changes, and close the files."""
 
 
 def body_size(record: bytes) -> int:

@@ -19,9 +19,8 @@ class DelayedRows:
 
     def __init__(self) -> None:
         self._records: dict[DelayedKey, bytes] = {}
-        self._groups: dict[
-            int, list[DelayedKey]
-        ] = {}  # also keys that were deleted, until the last
+        # Keys by second; deleted keys stay until their group is empty.
+        self._groups: dict[int, list[DelayedKey]] = {}
         self._live: dict[int, int] = {}  # records of each group
         self._order: list[int] = []  # the numbers of the groups, sorted
         self._unsorted: set[int] = set()
@@ -46,7 +45,7 @@ class DelayedRows:
         self._records[key] = record
 
     def _forget(self, group: int) -> None:
-        """Count a record less in a group, and drop the group with its last."""
+        """Subtract a record from the count of its group, and drop an empty group."""
         self._live[group] -= 1
         if not self._live[group]:
             del self._groups[group], self._live[group]

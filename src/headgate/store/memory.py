@@ -1,4 +1,4 @@
-"""The store in memory: the reference for the others, and for brokers that need nothing to survive."""
+"""The store in memory: the reference for other stores, and for brokers whose messages need not survive."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class InMemoryStore(Store):
             self._delayed.put(delayed, record)
 
     def _drop_rows(self, rows: Iterable[Stored]) -> None:
-        """Forget the bodies that rows which are deleted were the last to name."""
+        """Delete the shared bodies that no row names after these rows are deleted."""
         for row in rows:
             if isinstance(row, tuple):
                 self._named[row[1]] -= 1

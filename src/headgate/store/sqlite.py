@@ -44,7 +44,7 @@ CREATE TABLE delayed (due INTEGER, number INTEGER, record BLOB NOT NULL, PRIMARY
 
 LATER_TABLES: Final = "CREATE TABLE IF NOT EXISTS note (id INTEGER PRIMARY KEY)"
 
-# What is NULL stays NULL when a number is added.
+# NULL plus a number is NULL: rows without a shared body keep NULL.
 APPEND: Final = "INSERT INTO entry SELECT ? + rowid, ? + rowid, value FROM carray(?)"
 PAGE: Final = """
 SELECT e.id & :mask, e.record, b.bytes, e.body FROM entry e LEFT JOIN body b ON b.id = e.body
@@ -100,9 +100,8 @@ class SqliteStore(Store):
         last_body = self._value("SELECT max(id) FROM body")
         super().__init__(1 + (last_body or 0))
         self._shares = last_body is not None  # whether a row may name a shared body
-        self._notes = (
-            self._value("SELECT max(id) FROM note") is not None
-        )  # whether there may be any
+        # Whether the table of notes may have rows.
+        self._notes = self._value("SELECT max(id) FROM note") is not None
         self._committer = GroupCommitter(self._write, post, on_trouble)
 
     def commit(self, then: Callable[[], None] | None = None) -> None:
@@ -112,7 +111,7 @@ class SqliteStore(Store):
             if self.before_commit is not None:
                 self._changes.then.append(self.before_commit())
             changes, self._changes = self._changes, Changes()
-            changes.then.append(self.commit)  # what was changed meanwhile
+            changes.then.append(self.commit)  # for the changes made meanwhile
             self._committer.start(changes)
 
     # ---- reading
@@ -243,7 +242,7 @@ class SqliteStore(Store):
         return found
 
     def _bodies(self, condition: str, values: tuple[Any, ...]) -> set[int]:
-        """The shared bodies that rows which meet the condition name."""
+        """The numbers of the shared bodies that rows under a condition name."""
         if not self._shares:
             return set()
         text = f"SELECT DISTINCT body FROM entry WHERE {condition} AND body IS NOT NULL"
@@ -308,7 +307,7 @@ def _integers(numbers: Iterable[int]) -> apsw.CArrayBinding:
 
 
 def _statements(changes: Changes) -> Iterator[tuple[str, Any]]:
-    """Everything but deletions, in the order in which it is written."""
+    """The statements for all changes but deletions of rows, in the order in which they are run."""
     for lane in changes.cleared:
         yield "DELETE FROM mark WHERE lane = ?", (lane,)
     for number, body in changes.bodies.items():

@@ -51,9 +51,8 @@ class Outlines:
         self._start_over()
 
     def _start_over(self, inode: int = 0) -> None:
-        self.known: list[
-            Outline
-        ] = []  # in the order of the file: of two with one name the later counts
+        # In the order of the file: of two outlines with one name the later counts.
+        self.known: list[Outline] = []
         self.problem: str | None = None  # what is wrong with the file
         self._inode, self._size, self._end = inode, 0, 0
         self._most = _FEW  # outlines at which dropped ones are looked for

@@ -29,7 +29,7 @@ from headgate.web.sessions import (
 
 
 class ApiRoute(BaseRoute):
-    """Everything below /api; a path of Starlette's own would not take a name with a line break."""
+    """Matches everything below /api; a route of Starlette would not match a name with a line break."""
 
     def __init__(self, api: ApiRouter) -> None:
         self._api = api
@@ -103,6 +103,6 @@ async def _log_out(request: Request) -> Response:
 
 
 def _local_path(path: str) -> str:
-    """A path of this server: a page must not send people elsewhere."""
+    """The path if it is one of this server, else `/`: a login must not lead to another site."""
     is_local = path.startswith("/") and not path.startswith(("//", "/\\"))
     return path if is_local and path.isprintable() else "/"

@@ -1,7 +1,7 @@
 """The audit trail: one line of the log for each change that is asked for over HTTP, by a tool, the command line or a page.
 
-It says who, from where, what, and how it ended; of the body only what an endpoint names, which is never a password, a hash
-or the value of a parameter.
+A line says who asked, from where, for what, and with what result. Of the body it shows only the parts that an endpoint
+names, never a password, a hash or the value of a parameter.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headgate.web.problems import problem_of
 
 log: Final = logging.getLogger("headgate.audit")
 
-MAX_SHOWN: Final = 500  # characters of what was given
+MAX_SHOWN: Final = 500  # characters of the shown parts of a body
 
 
 @contextmanager
 def audited(scope: Mapping[str, Any], identity: Identity | None) -> Iterator[dict[str, Any]]:
-    """Log what the block changes, or that it was refused; the block adds what was given."""
+    """Log the change that the block makes, or its refusal; the block adds the parts of the body to show."""
     told: dict[str, Any] = {}
     try:
         yield told

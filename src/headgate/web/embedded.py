@@ -33,7 +33,7 @@ async def _go_to_streams(request: Request) -> Response:
 
 
 class _ReadOnly:
-    """Refuses changes and, on an address of this machine, names of other machines: a page elsewhere could rebind one."""
+    """Refuses changes and, on a loopback address, other host names: a page of another site could rebind its name (DNS)."""
 
     def __init__(self, app: ASGIApp, host: str) -> None:
         self._app, self._is_local = app, host in (*_LOOPBACK, "::1")

@@ -1,4 +1,4 @@
-"""The table of the API: a method and path, who may ask, and the function that answers.
+"""The table of the API: methods and paths, the tag that each needs, and the functions that answer.
 
 Paths are matched by their raw segments, because the names of queues and virtual hosts may hold an encoded slash.
 """
@@ -37,7 +37,7 @@ log: Final = logging.getLogger(__name__)
 BODY_S: Final = 60.0  # how long the body of a request may take
 MOST_FORM: Final = 100_000  # bytes of the form of a page
 MOST_FIELDS: Final = 100
-COMMIT_S: Final = 30.0  # how long a change may take to be on disk
+COMMIT_S: Final = 30.0  # how long a change may take to be durable
 LONG: Final = 500  # rows of a list that are encoded at once, at most
 
 Answer = TypeVar("Answer", bound=Callable[..., Any])
@@ -45,7 +45,7 @@ Answer = TypeVar("Answer", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: who asks for what."""
+    """One request: the user, the path, the query, the headers and the body."""
 
     broker: Broker
     identity: Identity
@@ -118,9 +118,8 @@ class Endpoint:
     needs: Tag | None  # the tag of those who may ask; None for everybody
     query: tuple[str, ...] = ()
     body: Mapping[str, Any] | None = None  # JSON schema
-    told: (
-        tuple[str, ...] | None
-    ) = ()  # what the audit trail tells of the body; None: not even that it was asked
+    # The parts of the body that the audit trail shows; None: the request is not in it at all.
+    told: tuple[str, ...] | None = ()
 
     @property
     def segments(self) -> list[str]:
@@ -175,7 +174,7 @@ class EndpointTable:
 
 
 class _Node:
-    """A place in the tree of paths."""
+    """A node in the tree of paths."""
 
     __slots__ = ("below", "endpoints", "varying")
 
@@ -196,7 +195,7 @@ class _Node:
             self.below.setdefault(head, _Node()).add(rest, endpoint)
 
     def find(self, segments: list[str]) -> Iterator[_Node]:
-        """The places that a path may mean, those with more fixed words first."""
+        """The nodes that a path may mean, those with more fixed words first."""
         if not segments:
             if self.endpoints:
                 yield self
@@ -311,7 +310,7 @@ def note_commit(broker: Broker) -> asyncio.Future[None]:
 
 
 def make_response(answer: Any) -> Response:
-    """Nothing is 204; a response is itself; bytes are JSON already; all else becomes JSON."""
+    """Make a response: None becomes 204, a response stays, bytes are JSON already, other values become JSON."""
     if answer is None:
         return Response(status_code=204)
     if isinstance(answer, Response):
@@ -321,7 +320,7 @@ def make_response(answer: Any) -> Response:
 
 
 async def encode_long(items: list[Any]) -> bytes:
-    """A long list as JSON, made in parts: others have their turn in between."""
+    """Encode a long list as JSON in parts, so that other clients have their turn in between."""
     parts = []
     for start in range(0, len(items), LONG):
         parts.append(encode_json(items[start : start + LONG])[1:-1])
@@ -357,7 +356,7 @@ def _values(endpoint: Endpoint, segments: list[str]) -> Iterator[tuple[str, str]
 
 
 def _admit(endpoint: Endpoint, identity: Identity | None) -> Identity:
-    """Who asks, if that user may."""
+    """The identity, if it may use the endpoint; otherwise the request is refused."""
     if endpoint.needs is None:
         return identity or Identity(Login(""))
     if identity is None:
@@ -379,7 +378,7 @@ async def read_body(receive: Receive, most: int | None = None) -> bytes:
 
 
 async def read_form(receive: Receive) -> dict[str, str]:
-    """The fields of a form, which are few and short: anybody may send one to the login."""
+    """The fields of a form, few and short ones only: anybody may send a form to the login."""
     body = (await read_body(receive, MOST_FORM)).decode(errors="replace")
     try:
         return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=MOST_FIELDS))

@@ -1,4 +1,4 @@
-"""What every request passes before it is answered: size of the body, origin, login; and headers of every answer."""
+"""The guard of every request: checks the size of its body, its origin and its login, and sets security headers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SECURITY_HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
 
 
 def identity_of(scope: Mapping[str, Any]) -> Identity | None:
-    """Who asks, if the request says so; a request of Starlette is a scope, too."""
+    """The identity that the guard found for a request; None without a login."""
     return scope.get(IDENTITY)
 
 
 class Guard:
-    """An ASGI app around another: finds out who asks, and refuses what no page or tool of ours sends.
+    """An ASGI app around another one: identifies the user, and refuses requests from pages of other sites.
 
     Without a broker there are no users, and every request is without a login.
     """
@@ -71,7 +71,7 @@ class Guard:
             raise _too_large(self._max_body)
 
     async def _identify(self, scope: Scope, headers: Headers) -> tuple[Identity | None, bool]:
-        """Who asks, and whether only a cookie says so."""
+        """The identity of the user, and whether it comes from a cookie."""
         if self._broker is None:
             return None, False
         given = read_credentials(headers.get("authorization", ""))

@@ -1,4 +1,4 @@
-"""Who asks: a user of the broker with tags, as basic authentication, a token or a session says."""
+"""The identity of a request: a user of the broker with tags, by basic authentication, a token or a session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.broker import Broker, Login, LoginRefused, PasswordHash
 log: Final = logging.getLogger(__name__)
 
 Tag = Literal["management", "policymaker", "monitoring", "administrator"]
-# What a tag allows besides its own: RabbitMQ's rules.
+# The tags that each tag includes, by RabbitMQ's rules.
 IMPLIED: Final[dict[str, frozenset[str]]] = {
     "administrator": frozenset(("management", "policymaker", "monitoring", "administrator")),
     "monitoring": frozenset(("management", "monitoring")),
@@ -25,9 +25,8 @@ class Identity:
     """A user that has logged in."""
 
     login: Login
-    password: PasswordHash | None = field(
-        default=None, repr=False
-    )  # while it stays, a session may last
+    # The password it logged in with: its sessions end when the user gets another.
+    password: PasswordHash | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -38,15 +37,15 @@ class Identity:
         return frozenset(self.login.tags)
 
     def has(self, tag: Tag) -> bool:
-        """Whether one of the tags allows what this tag allows."""
+        """Whether one of the tags is this tag or includes it."""
         return any(tag in IMPLIED.get(own, ()) for own in self.login.tags)
 
     def may_watch(self, user: str) -> bool:
-        """Whether it is shown the connections of a user: its own, or those of all if it monitors."""
+        """Whether it may see the connections of a user: its own, or with the tag monitoring all."""
         return self.has("monitoring") or user == self.name
 
     def may_steer(self, user: str) -> bool:
-        """Whether it may change or close what a client of a user does: its own, or anything if it administers."""
+        """Whether it may change or close connections of a user: its own, or as an administrator all."""
         return self.has("administrator") or user == self.name
 
 

@@ -34,7 +34,7 @@ class _ImpatientProtocol(H11Protocol):
             and self.cycle.response_complete
             and self.cycle is not self._answered
         ):
-            self._wait_for_request()  # this was a part of the head of the next one
+            self._wait_for_request()  # these bytes belong to the head of the next request
 
     def _wait_for_request(self) -> None:
         self._answered = self.cycle
@@ -47,7 +47,7 @@ class _ImpatientProtocol(H11Protocol):
 
 
 class HttpListener:
-    """Serves an app from `listen` to `close`; signals, logs and processes are the broker's business."""
+    """Serves an app from `listen` to `close`; signals, logs and processes are left to the broker."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._config = uvicorn.Config(
@@ -73,7 +73,7 @@ class HttpListener:
         self._config.ssl = tls
         self._server.lifespan = self._config.lifespan_class(self._config)
         await self._server.startup(sockets=[listening])
-        self._ticks = asyncio.create_task(self._server.main_loop())  # which sets the header Date
+        self._ticks = asyncio.create_task(self._server.main_loop())  # it also sets the header Date
         return int(listening.getsockname()[1])
 
     async def close(self) -> None:

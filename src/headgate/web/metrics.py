@@ -43,12 +43,12 @@ pages: Final = PageTable()
 Read: TypeAlias = Callable[[BrokerQueueFacts], float]
 
 PROTOCOL: Final = "amqp091"
-# RabbitMQ's name without its prefix, what it says, and the counter of a virtual host that it is.
+# RabbitMQ's name without its prefix, the help text, and the counters of a virtual host that are added up.
 GLOBAL: Final = (
     ("messages_received", "Messages received from publishers.", ("publish",)),
     ("messages_confirmed", "Messages confirmed to publishers.", ("confirm",)),
-    ("messages_unroutable_dropped", "Messages that no queue got, dropped.", ("drop_unroutable",)),
-    ("messages_unroutable_returned", "Messages that no queue got, returned.", ("return_unroutable",)),
+    ("messages_unroutable_dropped", "Unroutable messages that were dropped.", ("drop_unroutable",)),
+    ("messages_unroutable_returned", "Unroutable mandatory messages that were returned.", ("return_unroutable",)),
     ("messages_delivered", "Messages delivered to consumers or got.", ("deliver", "deliver_no_ack", "get", "get_no_ack")),
     ("messages_delivered_consume_manual_ack", "Messages delivered to consumers that acknowledge.", ("deliver",)),
     ("messages_delivered_consume_auto_ack", "Messages delivered to consumers that do not acknowledge.", ("deliver_no_ack",)),
@@ -142,7 +142,7 @@ async def show_detailed_metrics(visit: Visit) -> Response:
 
 
 def broker_metrics(site: Site) -> Iterator[Metric]:
-    """What /metrics says of a broker."""
+    """The sums of a broker for /metrics."""
     broker = site.running
     yield from node_metrics(site)
     yield from global_metrics(broker)
@@ -159,11 +159,11 @@ def broker_metrics(site: Site) -> Iterator[Metric]:
         ("rabbitmq_queue_messages_ready_bytes", "Bytes of the ready messages.", counts["message_bytes_ready"]),
         ("headgate_unmatched_messages", "Messages that no consumer's filter matches.", sum(map(count_unmatched, broker.vhosts.values()))),
         ("headgate_dead_letter_messages", "Messages in queues that dead letters go to.", sum(map(count_dead_letters, broker.vhosts.values()))),
-        ("headgate_delayed_messages", "Messages that wait for their time.", broker.delays.count),
+        ("headgate_delayed_messages", "Delayed messages that are not due yet.", broker.delays.count),
     ):  # fmt: skip
         yield GaugeMetricFamily(name, text, value=value)
     yield CounterMetricFamily("headgate_delayed_published", "Delayed messages that were published.", value=broker.delays.published)  # fmt: skip
-    yield CounterMetricFamily("headgate_delayed_lateness_seconds", "By how much they were late, in all.", value=broker.delays.late_ms / 1000)  # fmt: skip
+    yield CounterMetricFamily("headgate_delayed_lateness_seconds", "Time by which delayed messages were published late, in all.", value=broker.delays.late_ms / 1000)  # fmt: skip
     yield from _filter_sums(broker)
 
 
@@ -204,11 +204,11 @@ def node_metrics(site: Site) -> Iterator[Metric]:
 def _filter_sums(broker: Broker) -> Iterator[Metric]:
     counts = [c.filter_counts for c in list_consumers(broker) if c.filter is not None]
     yield GaugeMetricFamily("headgate_filtered_consumers", "Consumers with a filter.", value=len(counts))  # fmt: skip
-    for name, text in (("examined", "Messages that filters of present consumers were asked about."), ("delivered", "Messages that they delivered.")):  # fmt: skip
+    for name, text in (("examined", "Messages matched against filters of current consumers."), ("delivered", "Messages delivered to current consumers with a filter.")):  # fmt: skip
         total = sum(each.get(name, 0) for each in counts)
         yield GaugeMetricFamily(f"headgate_filter_messages_{name}", text, value=total)
     seconds = sum(each.get("seconds", 0.0) for each in counts)
-    yield GaugeMetricFamily("headgate_filter_seconds", "Time spent in filters of present consumers.", value=seconds)  # fmt: skip
+    yield GaugeMetricFamily("headgate_filter_seconds", "Time spent in filters of current consumers.", value=seconds)  # fmt: skip
 
 
 # ---- each object -------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def _consumer_metrics(broker: Broker, vhosts: set[str]) -> Iterator[Metric]:
 
 
 def stream_metrics(site: Site) -> Iterator[Metric]:
-    """How much each stream below a directory holds."""
+    """Messages, bytes and segments of each stream below a directory."""
     if site.data is None:
         return
     facts = list_streams(site.data)

@@ -1,4 +1,4 @@
-"""What a request is refused with: RabbitMQ's shape of errors on its paths, problem+json on ours."""
+"""Errors of requests: in RabbitMQ's form on its paths, as problem+json on Headgate's own."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class LoginSessions:
         return token
 
     def find(self, token: str) -> Identity | None:
-        """The identity behind a token, whose session goes on."""
+        """The identity of a token; its session is prolonged."""
         known = self._open.pop(token, None)
         if known is None or known[0] < self._clock():
             return None

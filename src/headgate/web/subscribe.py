@@ -21,14 +21,15 @@ from headgate.web.problems import HttpProblem
 
 pages: Final = PageTable()
 
-IDLE_S: Final = 5.0  # a comment after so long keeps proxies from closing the connection
+# After this time without a message, a comment keeps proxies from closing the connection.
+IDLE_S: Final = 5.0
 MOST: Final = 100
 _open = 0
 
 
 @pages.get("/api/headgate/subscribe")
 async def subscribe(visit: Visit) -> Response:
-    """Beside an embedded application; a broker's own is in `web.api.messages`."""
+    """Answer a subscription on the pages of an embedded application; a broker's is in `web.api.messages`."""
     path = visit.site.stream_path(visit.ask("stream"))
     headers = visit.request.headers
     return stream_messages(path, visit.request.query_params, headers)

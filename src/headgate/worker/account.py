@@ -1,4 +1,4 @@
-"""What a worker has done: messages by queue and outcome, and how long handlers took."""
+"""The account of a worker: messages by queue and outcome, and how long handlers took."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ class WorkCounts:
 
     messages: Counter[tuple[str, str]] = field(default_factory=Counter)  # by queue and outcome
     buckets: Counter[tuple[str, int]] = field(default_factory=Counter)  # by queue and bucket
-    seconds: Counter[str] = field(
-        default_factory=Counter
-    )  # of handlers, by queue; not whole numbers
+    # The time that handlers took, by queue; fractions of seconds.
+    seconds: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: WorkCounts) -> None:
         self.messages.update(other.messages)
@@ -42,7 +41,7 @@ class WorkAccount:
         self._counts = WorkCounts()
         self.processes = 1  # that are running
         self.replaced = 0  # processes that had to be replaced
-        self.died = 0  # those of them that ended by themselves or were killed
+        self.died = 0  # replaced processes that had ended by themselves or been killed
 
     def observe(self, report: HandlerReport) -> None:
         """Count one call of a handler."""
@@ -53,7 +52,7 @@ class WorkAccount:
             self._counts.seconds[report.queue] += report.seconds  # type: ignore[assignment]
 
     def add(self, counts: WorkCounts) -> None:
-        """Add what another process has done."""
+        """Add the counts of another process."""
         with self._lock:
             self._counts.add(counts)
 

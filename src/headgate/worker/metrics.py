@@ -30,7 +30,7 @@ _BOUNDS: Final = (*map(str, BUCKETS), "+Inf")
 def serve_worker_metrics(
     options: WorkerOptions, account: WorkAccount, host: str, port: int
 ) -> AbstractContextManager[int]:
-    """Serve /metrics while the block runs; the port."""
+    """Serve /metrics while the block runs; yields the port."""
     return serve_collector(WorkCollector(options, account), host, port)
 
 
@@ -41,7 +41,7 @@ class WorkCollector(Collector):
         self._options, self._account = options, account
 
     def describe(self) -> list[Metric]:
-        return []  # else it would be collected when it is registered
+        return []  # without this, the registry would collect it at registration
 
     def collect(self) -> Iterator[Metric]:
         counts = self._account.counts()
@@ -56,7 +56,7 @@ class WorkCollector(Collector):
         )
         try:
             yield from self._depths()
-        except HeadgateError as problem:  # the account is told nevertheless
+        except HeadgateError as problem:  # the metrics of the account do not need the database
             _log.warning("metrics without the depth of queues: %s", problem)
 
     def _depths(self) -> list[Metric]:

@@ -1,4 +1,4 @@
-"""What a worker does: which handler, for which queues, how many at a time, for how long, and how it retries."""
+"""The options of a worker: its handler and queues, how many messages at a time, time limits, retries."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 from headgate.errors import HeadgateError
 from headgate.queues import Retry
 
-MessageHandler: TypeAlias = Callable[
-    [Any], object
-]  # takes a Delivery, or, if it is async, an AsyncDelivery
+# Called with a Delivery or, if it is async, with an AsyncDelivery.
+MessageHandler: TypeAlias = Callable[[Any], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +32,8 @@ class WorkerOptions:
     timeout: timedelta | None = None
     retry: Retry = field(default_factory=Retry)
     once: bool = False
-    schedules: bool = (
-        True  # whether it publishes what is due of the schedules in the database; not if `once`
-    )
+    # Whether it publishes the due messages of schedules in the database; never with `once`.
+    schedules: bool = True
     replaces_hung: bool = True  # whether another thread takes the place of one whose handler hangs
     name: str = "worker"
 
@@ -66,7 +64,7 @@ def load_handler(text: str) -> MessageHandler:
 def _check_takes_delivery(handler: Callable[..., object], text: str) -> None:
     try:
         signature = inspect.signature(handler)
-    except ValueError:  # some that are written in C have none
+    except ValueError:  # some functions written in C have no signature
         return
     try:
         signature.bind(None)

@@ -1,7 +1,7 @@
 """A worker of several processes: a parent that starts them, replaces those that hang or die, and tells them to end.
 
-The parent and each child talk through a pipe. The child says that it is ready, or why it cannot begin, and then tells what it has done,
-once a second; the parent says `drain` or `stop`. When the parent is killed, the pipe ends and the children drain. Signals
+The parent and each child talk through a pipe. The child says that it is ready, or why it cannot begin, and then reports once a second what it has
+done; the parent says `drain` or `stop`. When the parent is killed, the pipe ends and the children drain. Signals
 go to the parent alone: systemd and a terminal send them to every process, and a child would count them twice.
 """
 
@@ -115,7 +115,7 @@ class Supervisor:
         self._account.processes = len(self._children)
 
     def _listen(self) -> None:
-        """Wait for the next thing that a child or another thread says, or the end of a child; not for long."""
+        """Wait for a message of a child, a command of another thread, or the end of a child; not for long."""
         by_source: dict[Connection | int, Child] = {}
         for child in self._children.values():
             by_source |= {child.pipe: child, child.process.sentinel: child}
@@ -186,7 +186,7 @@ class Supervisor:
         _log.warning("process %d %s: replaced in %g s", child.process.pid, how, pause, extra=facts)
 
     def _kill_silent(self) -> None:
-        """Kill children that are not heard of, in which not even the thread runs that reports; or that do not stop."""
+        """Kill children that have stopped reporting, or that do not end when they should."""
         now = time.monotonic()
         too_late = self._stopped_at is not None and now - self._stopped_at > STOP_S
         for child in self._children.values():
@@ -248,12 +248,12 @@ def _obey(pipe: Connection, control: Control) -> None:
             else:
                 control.drain()
     except (EOFError, OSError):
-        _log.warning("the parent process is gone: finishing what is in hand")
+        _log.warning("the parent process has ended: finishing the messages in hand")
         control.drain()
 
 
 class Reporter:
-    """Tells the parent once a second what was done, even if it is nothing."""
+    """Reports to the parent once a second what was done, even if nothing was."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe, self._lock = pipe, Lock()

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Stoppable(Protocol):
-    """What can be told to end: soon, or at once. Called from any thread."""
+    """Work that can be ended: soon by `drain`, or at once by `stop`. Called from any thread."""
 
     def drain(self) -> None: ...
 
@@ -42,7 +42,7 @@ class Control:
             target.drain()
 
     def drain(self) -> None:
-        """Finish what is in hand, take nothing new."""
+        """Finish the messages in hand, and take no new ones."""
         with self._lock:
             self.is_draining = True
             target = self._target
@@ -50,7 +50,7 @@ class Control:
             target.drain()
 
     def stop(self) -> None:
-        """Give back what is in hand."""
+        """Give the messages in hand back to their queues."""
         with self._lock:
             self.is_draining = self.is_stopped = True
             target = self._target
@@ -63,10 +63,12 @@ def drain_on(wait: Callable[[float | None], bool], control: Control, grace_s: fl
 
     def listen() -> None:
         wait(None)
-        _log.info("finishing what is in hand and taking nothing new; once more gives it back")
+        _log.info(
+            "finishing the messages in hand and taking no new ones; a second signal gives them back"
+        )
         control.drain()
         if wait(grace_s):
-            _log.warning("giving back what is in hand")
+            _log.warning("giving back the messages in hand")
         else:
             _log.warning(
                 "handlers have not returned within %g s: giving back their messages", grace_s
@@ -90,7 +92,7 @@ def run_here(
         return
     runner = asyncio.Runner()
     runner.run(_run_tasks(options, handler, observe, control, on_ready))
-    if not control.is_stopped:  # else a task may go on for as long as it likes
+    if not control.is_stopped:  # after a stop, tasks are not waited for
         runner.close()
 
 

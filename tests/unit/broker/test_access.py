@@ -22,8 +22,8 @@ from headgate.broker import (
     hash_quickly,
     make_user,
 )
+from headgate.broker.login_throttle import LoginThrottle, network_of
 from headgate.broker.passwords import SCRYPT, SHA512, PasswordHash, hash_password, read_hash
-from headgate.broker.throttle import LoginThrottle, network_of
 
 HERE = "127.0.0.1"
 

@@ -10,7 +10,8 @@ import pytest
 
 from headgate.amqp.content import make_content
 from headgate.broker import Broker, NotFound, PreconditionFailed
-from headgate.broker.policy_keys import KEYS, merge_arguments, merge_operator
+from headgate.broker.policy_keys import KEYS
+from headgate.broker.policy_precedence import merge_arguments, merge_operator
 from headgate.broker.queue_definition import define_queue
 from headgate.testing import Broker as RunningBroker
 from tests.unit.broker.conftest import MakeBroker

@@ -4,7 +4,7 @@ from threading import Event
 from types import SimpleNamespace
 
 from headgate.insights import find_sql_attention
-from headgate.insights.attention import GROWN, SAMPLE_S, SAMPLES, UnackedHistory
+from headgate.insights.attention import MANY_GROWING, SAMPLE_S, SAMPLES, UnackedHistory
 from headgate.queues import Usage, connect
 
 
@@ -22,19 +22,19 @@ def looked(*counts, apart=SAMPLE_S):
 
 
 def test_a_consumer_that_holds_more_with_every_look_is_growing():
-    growing = range(GROWN, GROWN + SAMPLES)
+    growing = range(MANY_GROWING, MANY_GROWING + SAMPLES)
     assert looked(*growing)
     assert looked(5, 900, 5, *growing)  # the last looks count
 
 
 def test_a_consumer_that_holds_much_but_not_more_or_little_is_not_growing():
-    assert not looked(*[GROWN * 5] * SAMPLES)
+    assert not looked(*[MANY_GROWING * 5] * SAMPLES)
     assert not looked(1, 2, 3, 4)
-    assert not looked(GROWN, GROWN + 1)  # too few looks to tell
+    assert not looked(MANY_GROWING, MANY_GROWING + 1)  # too few looks to tell
 
 
 def test_looks_at_the_same_moment_count_once():
-    assert not looked(*range(GROWN, GROWN + SAMPLES), apart=0.01)
+    assert not looked(*range(MANY_GROWING, MANY_GROWING + SAMPLES), apart=0.01)
 
 
 def test_a_consumer_on_sql_whose_predicate_refuses_most_of_what_it_claims_is_named():

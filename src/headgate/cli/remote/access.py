@@ -158,7 +158,7 @@ def set_permission(
 
 @permission.command(name="clear")
 def clear_permission(name: UserName, vhost: Vhost = "/", url: BrokerUrl = None) -> None:
-    """Take all permissions of a user in a virtual host.
+    """Remove all permissions of a user in a virtual host.
 
     Example: headgate permission clear anna --vhost /
     """

@@ -102,9 +102,8 @@ class ClaimPlan:
 
     filter: Filter | None
     conditions: tuple[ClaimCondition, ...]
-    selects: tuple[
-        tuple[str, tuple[SqlValue, ...]], ...
-    ]  # text, and its parameters after queue and limit
+    # The text of each SELECT, and its parameters after queue and limit.
+    selects: tuple[tuple[str, tuple[SqlValue, ...]], ...]
     scans: bool  # whether it reads messages, or deliveries that do not match
     keeps_scans: bool  # whether ScanMemory keeps what it has scanned
 
@@ -115,9 +114,8 @@ class Search(NamedTuple):
     queue: QueueInfo
     plan: ClaimPlan
     skip: Skip = ()
-    with_aside: bool = (
-        False  # whether it sees members of groups that were set aside, also without a filter
-    )
+    # Whether it sees members of groups that were set aside, even without a filter.
+    with_aside: bool = False
     tried_groups: frozenset[str] = frozenset()  # whose first member could not be leased
     has_looked: bool = False  # whether too few of the first READY deliveries match
 

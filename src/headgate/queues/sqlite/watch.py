@@ -46,9 +46,8 @@ class Watcher:
         real = path.resolve()  # SQLite keeps its log there, not beside a link
         self._files = files.Watch(real.parent, accepts=lambda name: name.startswith(real.name))
         self._version = self._data_version()
-        self._missing: set[int] = (
-            set()
-        )  # queues that consumers wait for and that are paused or gone
+        # Queues that consumers wait for and that are paused or gone.
+        self._missing: set[int] = set()
         self._due = self._read_queues(self._wakers.queues())[2]
         self._thread = threading.Thread(target=self._watch, name="headgate-watch", daemon=True)
         self._thread.start()

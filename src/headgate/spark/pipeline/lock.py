@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-JAVA_TIMEOUT_S: Final = (
-    120.0  # for the Java process of a killed driver, which may write an archive of its classes
-)
+# For the Java process of a killed driver, which may write an archive of its classes.
+JAVA_TIMEOUT_S: Final = 120.0
 _HELD_BY_ANOTHER: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _log: Final = logging.getLogger(__name__)
 

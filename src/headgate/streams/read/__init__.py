@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from headgate.streams.read.measurement import SegmentTier as SegmentTier
     from headgate.streams.read.measurement import measure as measure
     from headgate.streams.read.measurement import measure_chunks as measure_chunks
-    from headgate.streams.read.measurement import tier_of as tier_of
     from headgate.streams.read.plan import ScanStats as ScanStats
     from headgate.streams.read.plan import find_parts as find_parts
     from headgate.streams.read.plan import survivors as survivors
@@ -45,7 +44,6 @@ else:
                 "SegmentTier",
                 "measure",
                 "measure_chunks",
-                "tier_of",
             ],
             "plan": ["ScanStats", "find_parts", "survivors"],
             "query": ["StreamQuery", "make_query"],

@@ -256,9 +256,8 @@ class StreamConsumer(Iterator[Message]):
         if share is None:
             return False
         self._passed, self._last, self._last_in_batch = share.position, None, None
-        self._share = (
-            share  # after that: a commit must not count the position of one share in another
-        )
+        # Set last: a commit must not count the position of one share in another.
+        self._share = share
         self._scan = self._scan_until(share.high)
         return True
 

@@ -57,9 +57,8 @@ class OutlinedSegments:
 
     def __init__(self, outlines: Outlines) -> None:
         self._outlines = outlines
-        self._groups: list[
-            SegmentGroup[Outline]
-        ] = []  # of _GROUP outlines each; the last may have fewer
+        # Each of _GROUP outlines; the last may have fewer.
+        self._groups: list[SegmentGroup[Outline]] = []
         self._grouped = 0  # outlines in them
         self._checked: dict[str, Outline] = {}  # by the name of the file that it is the outline of
 

@@ -28,9 +28,8 @@ class ScanStats:
     chunks_none: int = 0  # skipped: the facts prove that no message matches
     chunks_all: int = 0  # passed on whole: the facts prove that every message matches
     chunks_some: int = 0  # scanned row by row, or read in part
-    chunks_missed: int = (
-        0  # of those scanned whole: no message matched, the facts were a false positive
-    )
+    # Chunks scanned whole in which no message matched: false positives of the facts.
+    chunks_missed: int = 0
     chunks_rejected: int = 0  # by an entry filter
     bytes_read: int = 0  # the length of every opened chunk, or of those of its pages that are read
     bytes_total: int = 0  # the length of every chunk within the scanned offsets

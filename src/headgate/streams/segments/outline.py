@@ -232,9 +232,8 @@ class _SegmentColumns:
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
-        self._seen: dict[
-            int, pa.Array
-        ] = {}  # by address, which is no other's as long as it is kept
+        # Arrays by address; an address is not used again while its array is kept here.
+        self._seen: dict[int, pa.Array] = {}
 
     def of_chunk(self, i: int) -> ColumnOf:
         chunk = self._segment.chunk(i)

@@ -227,9 +227,8 @@ class SegmentRows:
     """All messages of some segments, column by column, in the order of their chunks."""
 
     columns: dict[str, SegmentColumn]
-    groups: np.ndarray[
-        Any, np.dtype[np.int64]
-    ]  # for each row, the position of its properties in `tuples`
+    # For each row, the position of its properties in `tuples`.
+    groups: np.ndarray[Any, np.dtype[np.int64]]
     tuples: Sequence[dict[str, Scalar]]
 
 

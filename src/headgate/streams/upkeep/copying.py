@@ -73,9 +73,8 @@ def _copy_inbox(source: Path, target: Path) -> int:
 
 
 def _copy_segments(source: Path, target: Path) -> int:
-    copied: dict[
-        str, int
-    ] = {}  # sizes of the files of sealed and cold segments, which never change
+    # Sizes of the files of sealed and cold segments, which never change.
+    copied: dict[str, int] = {}
     for _ in range(PASSES):
         size = 0
         files = list_segments(source)

@@ -39,9 +39,8 @@ class SegmentInfo:
     next_offset: int
     last_timestamp: int  # of its latest message, microseconds UTC
     nbytes: int
-    written: int = (
-        0  # when its last message was written at the latest, microseconds UTC; 0: unknown
-    )
+    # The latest time at which its last message can have been written, microseconds UTC; 0: unknown.
+    written: int = 0
 
     def newest(self, now_us: int) -> int:
         """Return the time its age counts from: its latest timestamp, or when it was written if that is in the future."""

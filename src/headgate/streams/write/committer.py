@@ -50,9 +50,8 @@ class Committer:
         inbox = writer.directory / INBOX
         inbox.mkdir(exist_ok=True)
         self._has_deposits = True  # there may be some already
-        self._job = start_job(
-            self._run
-        )  # it may run before this returns, and must not need the job
+        # It may run before this returns, and must not need the job.
+        self._job = start_job(self._run)
         try:
             self._watch = Watch(inbox, accepts=is_deposit, on_change=self._note_deposits)
         except BaseException:

@@ -18,7 +18,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from headgate.forks import call_in_child
+from headgate.forks import call_in_every_child
 
 _log = logging.getLogger(__name__)
 
@@ -55,9 +55,8 @@ class CommitterPool:
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)  # a run of a closed job, or a thread
         self._jobs: set[Job] = set()
-        self._due: list[
-            tuple[float, int, Job]
-        ] = []  # a heap; only the newest entry of a job counts
+        # A heap; only the newest entry of a job counts.
+        self._due: list[tuple[float, int, Job]] = []
         self._numbers = count()
         self._threads = self._runs = 0  # the threads there are; the runs that were begun
         self._leads_until: float | None = None  # when the leader wakes by itself; None without one
@@ -215,11 +214,8 @@ class CommitterPool:
 # ---- the one pool of a process -----------------------------------------------------------------------
 
 
-class _ForkGuard:
-    """Registered for ever: a forked child has a pool of its own, because it has none of these threads."""
-
-
-def _begin_in_child(_: _ForkGuard) -> None:
+def _begin_in_child() -> None:
+    """Give a forked child a pool of its own, because it has none of the threads of its parent."""
     global _pool
     _pool = CommitterPool()
 
@@ -235,5 +231,4 @@ def expect_wait() -> None:
 
 
 _pool = CommitterPool()
-_guard: Final = _ForkGuard()
-call_in_child(_guard, _begin_in_child)
+call_in_every_child(_begin_in_child)

@@ -79,9 +79,8 @@ class Writer:
         self.rolled = True
         self.outlines = Outlines(directory)  # for the holder of `maintaining`
         self.pending = PendingMessages(options.chunk_messages, options.chunk_bytes)
-        self.on_pending: Callable[[], None] = lambda: (
-            None
-        )  # called when messages begin to wait, or a segment is full
+        # Called when messages begin to wait, or a segment is full.
+        self.on_pending: Callable[[], None] = lambda: None
         self._taken_at = 0  # the offset of the first message that was taken out of `pending`
         self._appended_until = 0  # the offset behind the last appended chunk
         self._failed: StreamError | None = None  # for good
@@ -97,9 +96,8 @@ class Writer:
         except BaseException:
             self._lock.release()
             raise
-        self._announcer = Announcer(
-            directory
-        )  # as long as it holds the lock, no other process changes what readers watch
+        # As long as it holds the lock, no other process changes what readers watch.
+        self._announcer = Announcer(directory)
         self._pid = os.getpid()
         call_in_child(self, Writer._leave_to_parent)
 

@@ -24,7 +24,7 @@ CLOSED = "Closed via management plugin"
 
 
 def _is_shown(call: Call, connection: OpenConnection) -> bool:
-    """A user sees its own connections; one that monitors, or administers, all."""
+    """Whether the user may see a connection: its own or, with the tag monitoring or administrator, any."""
     return call.identity.may_watch(connection.user)
 
 

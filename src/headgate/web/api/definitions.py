@@ -14,7 +14,7 @@ from headgate.web.problems import bad_request
 api = EndpointTable()
 
 DOCUMENT: Final = {"type": "object"}
-SLICE_S: Final = 0.01  # for which others wait while definitions are declared
+SLICE_S: Final = 0.01  # of declaring definitions, before other clients have their turn
 
 
 @api.get("/api/definitions", needs="administrator", query=("download",))

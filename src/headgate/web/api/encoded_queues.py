@@ -26,11 +26,11 @@ class EncodedQueues:
                 self._rows.pop(queue, None)
 
     def clear(self) -> None:
-        """Make all rows anew: something that they all depend on was changed."""
+        """Forget all rows, because something that all depend on has changed."""
         self._rows.clear()
 
     async def encode(self, queues: Sequence[BrokerQueue], node: str) -> bytes:
-        """The rows of some queues as a JSON array; others have their turn while many are made."""
+        """The rows of some queues as a JSON array, made in slices so that other clients have their turn."""
         parts: list[bytes] = []
         for some in slices(queues):
             made = 0

@@ -67,7 +67,7 @@ BIND: Final = {
 
 
 def exchange_name(call: Call, part: str = "exchange") -> str:
-    """The name in the path; the default exchange has one there."""
+    """The name of the exchange in the path, where the default exchange is `amq.default`."""
     name = call.values[part]
     return "" if name == "amq.default" else name
 
@@ -210,7 +210,7 @@ def get_bindings_to(call: Call) -> Any:
 
 
 def _between(call: Call) -> tuple[VirtualHost, list[Binding]]:
-    """The bindings between the two that the path names."""
+    """The bindings between the source and the destination in the path."""
     vhost, name = call.vhost(), call.values["destination"]
     kind, source = KINDS.get(call.values["kind"]), exchange_name(call, "source")
     if kind is None or vhost.topology.exchange(source) is None:
@@ -262,7 +262,7 @@ def _find(bindings: list[Binding], key: str) -> Binding:
 
 
 def _check_binding(call: Call, vhost: VirtualHost, key: str) -> None:
-    """Who binds writes to the destination and reads from the source."""
+    """Require the permissions to write to the destination and to read from the source."""
     access, kind = call.broker.access, KINDS[call.values["kind"]]
     destination, source = call.values["destination"], exchange_name(call, "source")
     access.check(call.login, vhost.name, "write", kind, destination)
@@ -278,7 +278,7 @@ def _one_binding(call: Call) -> tuple[VirtualHost, Binding]:
     for binding in found:
         if properties_key(binding) == given:
             return vhost, binding
-    for binding in found:  # a tool that quotes the key once less
+    for binding in found:  # some tools send the key unquoted
         if not binding.arguments and binding.key == unquote_plus(given):
             return vhost, binding
     raise missing()

@@ -1,4 +1,4 @@
-"""What Headgate has and RabbitMQ has not: filters of consumers, browsing with a filter, tracing, streams."""
+"""Endpoints that only Headgate has: filters of consumers, browsing with a filter, tracing, streams, statistics."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def set_filter(call: Call) -> None:
 
 
 def _check_steering(call: Call, queue: BrokerQueue) -> None:
-    """Refuse to change what the consumer of another user gets."""
+    """Refuse to change the filter of another user's consumer."""
     for facts in list_consumers(call.broker, queue.vhost.name):
         is_meant = facts.queue == queue.name and facts.tag == call.values["tag"]
         if is_meant and not call.identity.may_steer(facts.connection.user):
@@ -123,7 +123,7 @@ def _check_steering(call: Call, queue: BrokerQueue) -> None:
 
 
 def _verb(thing: object, name: str) -> Any:
-    """A verb that not every type of queue has."""
+    """A method that not every type of queue has; a queue without it is refused."""
     verb = getattr(thing, name, None)
     if verb is None:
         raise HttpProblem(400, f"this queue cannot do that: it has no {name.replace('_', ' ')}")

@@ -16,7 +16,7 @@ from headgate.web.problems import bad_request
 api = EndpointTable()
 
 OK: Final[JsonObject] = {"status": "ok"}
-# Other names that tools give to protocols.
+# Protocols by the names that tools use for them.
 PROTOCOLS: Final = {
     "amqp091": "amqp",
     "amqp0.9.1": "amqp",

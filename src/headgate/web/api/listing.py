@@ -18,7 +18,7 @@ from headgate.web.problems import bad_request
 PAGE_SIZE: Final = 100
 MAX_PAGE_SIZE: Final = 500
 MAX_PATTERN: Final = 1_024
-SLICE: Final = 200  # rows that are made before others have their turn
+SLICE: Final = 200  # rows made before other clients have their turn
 QUERY: Final = ("page", "page_size", "name", "use_regex", "pagination", "columns", "sort", "sort_reverse", "disable_stats", "enable_queue_totals")  # fmt: skip
 
 Item = TypeVar("Item")
@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """The part of a list that is wanted."""
+    """The page of a list that a request asks for."""
 
     number: int
     size: int
@@ -34,7 +34,7 @@ class ListPage:
     use_regex: bool = False
 
     def chooser(self) -> Callable[[str], bool]:
-        """Whether a name belongs to the list that is cut into pages."""
+        """Return the test that selects the names of the list which is cut into pages."""
         if not self.name:
             return lambda _: True
         if not self.use_regex:
@@ -112,7 +112,7 @@ def sort_rows(
 
 
 def _sort_key(row: Any, path: list[str]) -> tuple[int, Any]:
-    """A value that can be compared with those of other rows, whatever their types: numbers first."""
+    """A key that orders values of any types: numbers first."""
     for name in path:
         row = row.get(name) if isinstance(row, dict) else None
     match row:
@@ -142,13 +142,13 @@ def list_rows(
 async def list_long(
     call: Call, rows: list[JsonObject], default: Sequence[str] = ("vhost", "name")
 ) -> list[JsonObject] | JsonObject:
-    """What `list_rows` does, in a thread: to sort a hundred thousand rows takes long."""
+    """As `list_rows`, in a thread, because sorting a hundred thousand rows takes long."""
     work = partial(list_rows, call, rows, default)
     return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 async def in_slices(items: Iterable[Item]) -> list[Item]:
-    """The items of an iterator that works for each; the broker has its turn in between."""
+    """Collect the items of a slow iterator in slices; the broker has its turn in between."""
     found: list[Item] = []
     for number, item in enumerate(items, 1):
         found.append(item)

@@ -56,12 +56,12 @@ async def _stream_path(call: Call) -> Path:
     queue = call.broker.vhosts[vhost].queues.get(name)
     if not isinstance(queue, StreamQueue):
         raise bad_request("only a stream can be subscribed to")
-    await asyncio.to_thread(queue.open_stream)  # a queue that is new may not have its files yet
+    await asyncio.to_thread(queue.open_stream)  # a new queue may have no files yet
     return queue.directory
 
 
 def _may_still_read(call: Call) -> bool:
-    """Whether the user exists and may read what it subscribed to: both may change while it reads."""
+    """Whether the user still exists and may read what it subscribed to."""
     known = identify_again(call.broker, call.identity)
     if known is None or not known.has("management"):
         return False

@@ -1,4 +1,4 @@
-"""The broker as a whole over HTTP: overview, node, cluster name, features, who asks."""
+"""The broker as a whole over HTTP: overview, node, cluster name, features, the user of the request."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from headgate.insights import (
 from headgate.routing import ExchangeType
 from headgate.web.api.bodies import text
 from headgate.web.api.listing import pick_columns, read_columns
-from headgate.web.api.shapes import JsonObject, plain, stats_of, totals_of
-from headgate.web.api.vhosts import STATS
+from headgate.web.api.shapes import CHANNEL_STATS, JsonObject, plain, stats_of, totals_of
 from headgate.web.endpoints import Call, EndpointTable
 from headgate.web.problems import missing
 
 api = EndpointTable()
 
 CLUSTER_NAME: Final = "cluster_name"  # the global parameter that holds it
-# Clients ask whether a feature is there; these are.
+# The feature flags that clients are told are enabled.
 FEATURES: Final = ("classic_queue_type_delivery_support", "direct_exchange_routing_v2", "feature_flags_v2", "message_containers", "quorum_queue", "stream_queue", "virtual_host_metadata")  # fmt: skip
 
 
@@ -87,7 +86,7 @@ def overview(call: Call) -> Any:
         for name in ("connections", "channels", "exchanges", "queues", "consumers")
     }
     if not row["disable_stats"]:
-        row["message_stats"] = stats_of(facts.flow, STATS)
+        row["message_stats"] = stats_of(facts.flow, CHANNEL_STATS)
         row["queue_totals"] = totals_of(facts.flow)
         row["statistics_db_event_queue"] = 0
         row["churn_rates"] = {}

@@ -25,7 +25,7 @@ POLICY: Final = {
         "apply-to": {"type": "string"},
     },
 }
-TOLD: Final = tuple(POLICY["properties"])
+AUDITED: Final = tuple(POLICY["properties"])
 VALUE: Final = {"type": "object", "required": ["value"], "properties": {"value": {}}}
 
 
@@ -73,7 +73,7 @@ def get_policy(call: Call) -> JsonObject:
     return call.broker.policies.get(call.vhost().name, call.values["name"]).to_json()
 
 
-@api.put("/api/policies/{vhost}/{name}", needs="policymaker", body=POLICY, told=TOLD)
+@api.put("/api/policies/{vhost}/{name}", needs="policymaker", body=POLICY, told=AUDITED)
 def put_policy(call: Call) -> Response:
     """Set a policy; the queues and exchanges that it matches change at once."""
     return _put(call, call.broker.policies)
@@ -81,7 +81,7 @@ def put_policy(call: Call) -> Response:
 
 @api.delete("/api/policies/{vhost}/{name}", needs="policymaker")
 def delete_policy(call: Call) -> None:
-    """Delete a policy; what it said is undone."""
+    """Delete a policy, and undo its effects."""
     _clear(call, call.broker.policies)
 
 
@@ -98,7 +98,7 @@ def get_operator_policy(call: Call) -> JsonObject:
     return call.broker.operator_policies.get(call.vhost().name, call.values["name"]).to_json()
 
 
-@api.put("/api/operator-policies/{vhost}/{name}", needs="administrator", body=POLICY, told=TOLD)
+@api.put("/api/operator-policies/{vhost}/{name}", needs="administrator", body=POLICY, told=AUDITED)
 def put_operator_policy(call: Call) -> Response:
     """Set an operator policy, which limits what policies and arguments say."""
     return _put(call, call.broker.operator_policies)

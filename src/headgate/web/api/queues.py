@@ -45,7 +45,7 @@ from headgate.web.problems import bad_request, missing
 
 api = EndpointTable()
 
-MOST_GOT: Final = 50_000
+MOST_TAKEN: Final = 50_000  # messages of one request
 ACK_MODES: Final = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")  # fmt: skip
 DECLARATION: Final = {
     "type": "object",
@@ -71,7 +71,7 @@ def node_of(call: Call) -> str:
     return str(call.shared["node"].name)
 
 
-# Columns that are read from a queue at once: lists that are sorted by them, or have these only, need no whole rows.
+# Columns that are quick to read. A list that needs and sorts by no others is made without whole rows.
 QUICK: Final[dict[str, Callable[[BrokerQueue], Any]]] = {
     "name": lambda queue: queue.name,
     "vhost": lambda queue: queue.vhost.name,
@@ -120,14 +120,14 @@ async def list_queues(call: Call) -> Any:
 
 
 def _pick(call: Call, queue: BrokerQueue, columns: list[list[str]] | None) -> JsonObject:
-    """Some columns of a queue; those that are quick to read need no whole row."""
+    """Some columns of a queue, without making its whole row if all of them are quick to read."""
     if columns is not None and all(column[0] in QUICK and len(column) == 1 for column in columns):
         return {column[0]: QUICK[column[0]](queue) for column in columns}
     return pick_columns(_row(call, queue), columns)  # type: ignore[no-any-return]
 
 
 async def _sort_by_rows(call: Call, queues: list[BrokerQueue], total: int) -> Any:
-    """A list that is sorted by what only whole rows have."""
+    """The list sorted by a column that only whole rows have."""
     page, columns = read_page(call.query), read_columns(call.query)
     rows = await in_slices(_row(call, queue) for queue in queues)
     order = partial(sort_rows, rows, call.query, ("vhost", "name"))
@@ -193,7 +193,7 @@ def declare_queue(call: Call) -> Response:
 
 
 def _check_dead_letters(call: Call, arguments: JsonObject) -> None:
-    """Who lets a queue publish to an exchange must be allowed to write there, and to read the queue."""
+    """Require, for a dead letter exchange, the permissions to write to it and to read the queue."""
     exchange = arguments.get("x-dead-letter-exchange")
     if isinstance(exchange, str):
         vhost, name = call.values["vhost"], call.values["queue"]
@@ -261,7 +261,7 @@ async def get_messages(call: Call) -> list[JsonObject]:
     if count < 0 or (truncate is not None and truncate < 0):
         raise bad_request("count and truncate cannot be negative")
     rows, taken = [], []
-    for _ in range(min(count, MOST_GOT)):
+    for _ in range(min(count, MOST_TAKEN)):
         entry = None if queue.is_deleted else queue.get()
         if entry is None:
             break
@@ -286,7 +286,7 @@ def _settle(queue: BrokerQueue, taken: list[QueueEntry], mode: str) -> None:
 def message_row(
     content: Content, entry: QueueEntry, left: int, encoding: str, truncate: int | None
 ) -> JsonObject:
-    """A message as a request for messages gets it."""
+    """A message in the form of the answer to `get`."""
     body = content.body
     shown = body if truncate is None else body[:truncate]
     return {

@@ -47,7 +47,7 @@ def plain(value: Any) -> Any:
 
 
 def stats_of(flow: Flow, names: Iterable[str]) -> JsonObject:
-    """Counters with their rates, and what was taken from queues in all."""
+    """Counters with their rates, and the sum of all messages taken from queues."""
     row: JsonObject = {}
     for name in names:
         row[name] = flow.counts[name]
@@ -154,7 +154,7 @@ def binding_row(vhost: str, binding: Binding) -> JsonObject:
 
 
 def properties_key(binding: Binding) -> str:
-    """What names a binding among those between the same two, as RabbitMQ builds it."""
+    """The key that RabbitMQ gives a binding among all with the same source and destination."""
     if not binding.arguments:
         return _quote(binding.key) if binding.key else "~"
     digest = hashlib.sha256(repr(binding.frozen).encode()).digest()[:12]

@@ -114,7 +114,7 @@ def _delete(call: Call, name: str) -> None:
 
 @api.get("/api/auth/hash_password/{password}", needs="management")
 def hash_password(call: Call) -> JsonObject:
-    """A password as definitions have it: salted SHA-256."""
+    """The salted SHA-256 hash of a password, in the form of definitions."""
     return {"ok": hash_quickly(call.values["password"]).to_text()}
 
 
@@ -188,7 +188,7 @@ def set_permission(call: Call) -> Response:
 
 @api.delete("/api/permissions/{vhost}/{user}", needs="administrator")
 def clear_permission(call: Call) -> None:
-    """Take all permissions of a user in a virtual host."""
+    """Remove all permissions of a user in a virtual host."""
     get_permission(call)
     call.broker.access.clear_permissions(call.values["user"], call.values["vhost"])
 
@@ -227,7 +227,7 @@ def set_topic_permission(call: Call) -> Response:
 @api.delete("/api/topic-permissions/{vhost}/{user}", needs="administrator")
 @api.delete("/api/topic-permissions/{vhost}/{user}/{exchange}", needs="administrator")
 def clear_topic_permission(call: Call) -> None:
-    """Lift the restriction at one exchange, or at all."""
+    """Lift the restriction of a user at one exchange, or at all exchanges."""
     user, vhost = _owners(call)
     assert user is not None
     assert vhost is not None

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from headgate.broker import VhostSettings, VirtualHost, parse_tags
+from headgate.broker import QUEUE_TYPES, VhostSettings, VirtualHost, parse_tags
 from headgate.insights import refresh, vhost_facts
 from headgate.web.api.bodies import integer, text
 from headgate.web.api.listing import QUERY, list_rows, pick_columns, read_columns
 from headgate.web.api.queues import node_of
-from headgate.web.api.shapes import QUEUE_STATS, JsonObject, stats_of, totals_of
+from headgate.web.api.shapes import CHANNEL_STATS, JsonObject, stats_of, totals_of
 from headgate.web.api.users import LIMIT
 from headgate.web.endpoints import Call, EndpointTable
 from headgate.web.problems import bad_request
@@ -24,11 +24,9 @@ VHOST: Final = {
     "properties": {
         "description": {"type": "string"},
         "tags": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-        "default_queue_type": {"enum": ["classic", "quorum", "stream", "undefined"]},
+        "default_queue_type": {"enum": [*QUEUE_TYPES, "undefined"]},
     },
 }
-STATS: Final = ("publish", "confirm", "return_unroutable", "drop_unroutable", *QUEUE_STATS[1:])
-QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 
 
 def _row(call: Call, vhost: VirtualHost) -> JsonObject:
@@ -48,7 +46,7 @@ def _row(call: Call, vhost: VirtualHost) -> JsonObject:
         "tracing": False,
         "cluster_state": {node_of(call): "running"},
         **totals_of(flow),
-        "message_stats": stats_of(flow, STATS),
+        "message_stats": stats_of(flow, CHANNEL_STATS),
     }
 
 

@@ -1,4 +1,4 @@
-"""Who is connected: consumers with their filters, connections, channels."""
+"""The pages of consumers with their filters, of connections and of channels."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _list(
     row_of: Callable[[_Facts], ListRow],
     empty: str,
 ) -> Response:
-    """A page with what belongs to the virtual hosts that the user may see, and to itself unless it monitors."""
+    """A page of the objects in virtual hosts that the user may see; without the tag monitoring, only its own."""
     names, who = {vhost.name for vhost in visit.vhosts()}, visit.identity
     found = [
         one

@@ -1,4 +1,4 @@
-"""Exchanges and bindings: a drawing that one can follow, and who would receive a message, and why not the others."""
+"""The page of exchanges and bindings: a drawing, and a trace of who would receive a message and why others do not."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from headgate.web.problems import HttpProblem
 
 pages: Final = PageTable()
 
-DRAWN: Final = 120  # bindings; more of them are a table only
-LISTED: Final = 500
+MOST_DRAWN: Final = 120  # bindings; more of them are a table only
+MOST_LISTED: Final = 500
 _DEFAULT: Final = "amq.default"
 _STEP: Final = 52
 _RIGHT: Final = 620
@@ -59,11 +59,11 @@ async def show_exchanges(visit: Visit) -> Response:
         headers=visit.ask("headers"),
         problem=problem,
         route=route,
-        graph=draw(vhost, bindings, route) if 0 < len(bindings) <= DRAWN else None,
+        graph=draw(vhost, bindings, route) if 0 < len(bindings) <= MOST_DRAWN else None,
         exchange_columns=EXCHANGE_COLUMNS,
         exchanges=_exchange_rows(vhost),
         binding_columns=BINDING_COLUMNS,
-        bindings=[_binding_row(vhost, binding) for binding in bindings[:LISTED]],
+        bindings=[_binding_row(vhost, binding) for binding in bindings[:MOST_LISTED]],
     )
 
 

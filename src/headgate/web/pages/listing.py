@@ -1,4 +1,4 @@
-"""Tables of things that have a row each: what is in a cell, and what can be done with a row."""
+"""Tables of pages: columns, cells, and the actions of a row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ListColumn(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """The text of a cell, where it leads, and what the row is sorted by."""
+    """The text of a cell, its link, and the key by which rows are sorted."""
 
     text: str
     href: str | None = None
@@ -24,7 +24,7 @@ class Cell(NamedTuple):
 
 
 class RowAction(NamedTuple):
-    """A button of a row that asks the API, after a question."""
+    """A button of a row that calls the API after a confirmation."""
 
     text: str
     api: str  # method and path

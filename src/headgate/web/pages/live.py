@@ -1,4 +1,4 @@
-"""Numbers of a broker as they change, for all open pages: read once every two seconds while a page is open."""
+"""Live numbers of a broker for all open pages, read once every two seconds while a page is open."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LiveSnapshot:
 
 
 class LiveFeed:
-    """Reads the numbers of some virtual hosts of a broker; however many pages are open, once in a while."""
+    """Reads the numbers of some virtual hosts, at the same interval however many pages are open."""
 
     def __init__(self, site: Site, vhosts: frozenset[str]) -> None:
         self._site, self._names = site, vhosts

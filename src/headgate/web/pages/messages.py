@@ -42,7 +42,7 @@ async def show_message(visit: Visit) -> Response:
 
 @pages.get("/download")
 async def download(visit: Visit) -> Response:
-    """The body as a file: a browser must not show it as a page of ours."""
+    """Send the body as a download: a browser must not show it as a page of this site."""
     _, seen = await _find(visit)
     named = f'attachment; filename="message-{seen.position}.bin"'
     return Response(

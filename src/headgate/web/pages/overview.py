@@ -1,4 +1,4 @@
-"""The first page of a broker: its numbers as they change, and what needs attention; and the page to log in."""
+"""The overview of a broker, with live numbers and what needs attention; and the login page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def show_overview(visit: Visit) -> Response:
 
 @pages.get("/fragments/attention")
 async def show_attention(visit: Visit) -> Response:
-    """What needs attention alone, for an overview that stays open."""
+    """Only the list of what needs attention, with which an open overview is updated."""
     return visit.render("attention.html", attention=await _find_attention(visit))
 
 

@@ -1,4 +1,4 @@
-"""The filter playground: errors as one types, recent messages that match, and the term that failed for the others."""
+"""The filter playground: errors while typing, recent messages that match, and the term that failed for the others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pages: Final = PageTable()
 
 RECENT: Final = 60  # messages that a filter is tried on
 MOST_PLACES: Final = 500  # queues that are offered
-SAMPLED: Final = 300  # messages whose values are offered
+MOST_SAMPLED: Final = 300  # messages whose values are offered
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ async def show_playground(visit: Visit) -> Response:
 
 @pages.get("/fragments/tried")
 async def show_tried(visit: Visit) -> Response:
-    """What the filter does, for one that is being typed."""
+    """The trial of a filter that is being typed, as a part of the page."""
     of = visit.ask("of")
     seen = await recent_messages(visit, of, RECENT)
     values = await run_in_threadpool(_try_values, visit, of, seen)
@@ -67,7 +67,7 @@ async def show_tried(visit: Visit) -> Response:
 
 @pages.get("/filter/check")
 def check_filter(visit: Visit) -> Response:
-    """Whether a text is a filter; if not, what is wrong and where."""
+    """Check the text of a filter; answer what is wrong, and where."""
     problem = find_problem(visit.ask("filter"))
     if problem is None:
         return JSONResponse({"ok": True})
@@ -77,7 +77,7 @@ def check_filter(visit: Visit) -> Response:
 @pages.get("/filter/fields")
 async def offer_fields(visit: Visit) -> Response:
     """Names of headers and properties, and their most common values, from recent messages."""
-    seen = await recent_messages(visit, visit.ask("of"), SAMPLED)
+    seen = await recent_messages(visit, visit.ask("of"), MOST_SAMPLED)
     return JSONResponse(common_values([each.message for each in seen]))
 
 
@@ -90,7 +90,7 @@ def broker_places(visit: Visit) -> list[Place]:
 
 
 def list_places(site: Site) -> list[Place]:
-    """What the playground can read."""
+    """The streams and queues that the playground can read."""
     places: list[Place] = []
     if site.data is not None:
         places += [Place("stream", name) for name in list_stream_names(site.data)]
@@ -101,7 +101,7 @@ def list_places(site: Site) -> list[Place]:
 
 
 async def recent_messages(visit: Visit, of: str, limit: int) -> tuple[Sighting, ...]:
-    """The newest messages of a place, whatever they are."""
+    """The newest messages of a stream or queue, without a filter."""
     if not of:
         return ()
     place = parse_place(of)
@@ -122,7 +122,7 @@ def _recent_stored(site: Site, place: Place, limit: int) -> tuple[Sighting, ...]
 
 
 def _try_values(visit: Visit, of: str, seen: Sequence[Sighting]) -> dict[str, Any]:
-    """What `tried.html` draws."""
+    """The values for the template `tried.html`."""
     text = visit.ask("filter")
     problem = find_problem(text)
     values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Templates, and how values look in them. Everything is escaped: no value of a message becomes markup."""
+"""Templates, and their values as text. Everything is escaped: no value of a message becomes markup."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def rate_text(rate: float | None) -> str:
 
 
 def short_time_text(microseconds: int | None) -> str:
-    """A moment to the second, without its date's century."""
+    """A time to the second, without the year."""
     return "–" if microseconds is None else time_text(microseconds)[5:19].replace("T", " ")
 
 

@@ -1,4 +1,4 @@
-"""What operators set: policies, users, virtual hosts, definitions. Changes go to the API, which checks who may."""
+"""The pages of policies, users, virtual hosts and definitions. Changes go to the API, which checks permissions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
+from headgate.broker import APPLY_TO
 from headgate.insights import refresh, vhost_facts
 from headgate.web.pages.listing import Cell, ListColumn, ListRow, RowAction, number_cell
 from headgate.web.pages.rendering import path_part, query_text
@@ -15,7 +16,6 @@ from headgate.web.pages.visit import PageTable, Visit
 
 pages: Final = PageTable()
 
-TARGETS: Final = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
 TAGS: Final = ("", "management", "policymaker", "monitoring", "administrator")
 
 
@@ -68,7 +68,7 @@ async def show_policies(visit: Visit) -> Response:
             FormField("name", "Name", hint="limits"),
             FormField("vhost", "Virtual host", "choice", "/", options=names),
             FormField("pattern", "Names that match", hint="^orders"),
-            FormField("apply-to", "Applies to", "choice", "queues", options=TARGETS),
+            FormField("apply-to", "Applies to", "choice", "queues", options=tuple(APPLY_TO)),
             FormField("priority", "Priority", "number", "0", json=True),
             FormField("definition", "Says, as JSON", "area", hint='{"max-length": 100000}', json=True),
         ),

@@ -1,4 +1,4 @@
-"""What the pages are about: streams below a directory, queues of a database, and perhaps a running broker."""
+"""The data of the pages: streams below a directory, queues of a database, and perhaps a running broker."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Site:
 
     @property
     def about(self) -> str:
-        """What a person recognises this site by."""
+        """The name of this site for people: its directory or database."""
         return str(self.data or self.database_text or "in memory")
 
     @property
@@ -86,7 +86,7 @@ class Site:
 
     @property
     def directory(self) -> Path:
-        """Where streams are."""
+        """The directory of streams; an error if the broker keeps everything in memory."""
         if self.data is None:
             raise HeadgateError("this broker keeps everything in memory, and has no streams")
         return self.data
@@ -96,7 +96,7 @@ class Site:
         return find_stream(self.directory, name)
 
     def open_database(self) -> Database:
-        """The database, to be looked at only."""
+        """Open the database read-only."""
         if self.database is None:
             raise HeadgateError("no database is named; start with --db sqlite:///queue.db")
         return connect(self.database, access="look")

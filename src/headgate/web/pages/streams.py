@@ -87,7 +87,7 @@ def show_heat(visit: Visit) -> Response:
 
 
 def heat_values(visit: Visit, path: Path, text: str) -> dict[str, Any]:
-    """What `heat.html` draws."""
+    """The values for the template `heat.html`."""
     long = visit.ask("budget") == "long"
     strip: HeatStrip = (
         heat_strip(path, text or None, budget_s=LONG_S) if long else heat_strip(path, text or None)

@@ -1,4 +1,4 @@
-"""One request for a page: who asks, what for, and how it is answered."""
+"""One request for a page: its user, its query, and the rendering of its answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headgate.web.pages.site import Site
 from headgate.web.problems import HttpProblem, not_authorised, problem_of, problem_response
 from headgate.web.sessions import COOKIE
 
-# The page of all, by the page of one.
+# The path of the list above each page of one object.
 ABOVE: Final = {"/queue": "/queues", "/stream": "/streams", "/sql-queue": "/sql-queues"}
 log: Final = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class Visit:
         return self.identity is not None and self.identity.may_steer(user)
 
     def is_current(self) -> bool:
-        """Whether who asked is still logged in and may see pages: an answer that goes on for long asks again."""
+        """Whether the user is still logged in and may see pages; answers that last long check it again."""
         if self.site.broker is None:
             return True
         if self.identity is None:
@@ -205,7 +205,7 @@ async def _answer(page: PageEntry, visit: Visit) -> Response:
 
 
 def _admit(visit: Visit, page: PageEntry) -> Response | None:
-    """Refuse who may not see a page. Without a broker there are no users."""
+    """Refuse a user who may not see a page; without a broker there are no users, and everybody may."""
     if visit.site.broker is None or page.needs is None:
         return None
     if visit.identity is None or not visit.identity.has("management"):

@@ -1,4 +1,7 @@
-"""Which filters the consumers of a queue have: their own, or the queue's. Deliveries are selective while there is one."""
+"""Which filter each consumer of a queue has: its own, or the default of the queue.
+
+While there is a filter, `SelectiveDelivery` delivers; without one, the queue delivers by itself.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.broker.queue import ClassicQueue
 
 
-class QueueFiltering:
+class ConsumerFilters:
     """The filters of one queue and of its consumers."""
 
     def __init__(self, queue: ClassicQueue) -> None:
@@ -22,17 +25,17 @@ class QueueFiltering:
         self._default: ConsumerFilter | None = None  # of consumers that have none, and of gets
 
     def add(self, consumer: BrokerConsumer) -> None:
-        """Let a consumer that begins have the filter that it asks for."""
+        """Add a consumer with the filter that it asks for."""
         self._add(consumer, self._wish_of(consumer.filter_text))
 
     def remove(self, consumer: BrokerConsumer) -> None:
-        """Forget the filter of a consumer that ends."""
+        """Remove a consumer that ends, and its filter."""
         if self._queue.selection is not None:
             self._queue.selection.remove(consumer)
             self._end_selection()
 
     def change(self, consumer: BrokerConsumer, text: str | None) -> None:
-        """Let a consumer have another filter; without a text that is the queue's, if it has one."""
+        """Give a consumer another filter; None: the default of the queue, if there is one."""
         wish = self._wish_of(text)
         consumer.filter_text = text
         if wish is not None:
@@ -43,7 +46,7 @@ class QueueFiltering:
             self._end_selection()
 
     def redefine(self, wish: ParsedFilter | None) -> None:
-        """Let the queue have another filter of its own."""
+        """Replace the default filter of the queue; None: no filter."""
         known = self._default
         if (known.text if known else None) == (wish.text if wish else None):
             return
@@ -60,7 +63,7 @@ class QueueFiltering:
         self._end_selection()
 
     def take_one(self) -> list[QueueEntry]:
-        """Take the next entry for a get, which the queue's filter matches if it has one."""
+        """Take the next entry for a basic.get: one that the default filter matches, if there is one."""
         selection = self._queue.selection
         if selection is None or self._default is None:
             return self._queue.take_front(1, unmarked=True)
@@ -74,7 +77,7 @@ class QueueFiltering:
         return entries
 
     def can_deliver(self, message: BrokerMessage) -> bool:
-        """Whether some consumer has room for a message, and wants it."""
+        """Whether some consumer has room for a message, and its filter matches."""
         return any(
             consumer.room() > 0
             and (
@@ -101,7 +104,7 @@ class QueueFiltering:
         return self._queue.selection
 
     def _end_selection(self) -> None:
-        """Go back to deliveries without filters after the last of them."""
+        """Let the queue deliver by itself when no filter is left."""
         selection = self._queue.selection
         if selection is not None and not selection.filters:
             selection.filters.untrack()

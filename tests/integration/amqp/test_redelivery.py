@@ -1,4 +1,4 @@
-"""What comes back: delayed retries of quorum queues, what counts as a delivery, deliveries that are not acknowledged in time."""
+"""Redelivery: delayed retries of quorum queues, what counts as a delivery, deliveries that are not acknowledged in time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pika
 import pytest
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
-from headgate.broker.returns import WAITING
+from headgate.broker.redelivery import WAITING
 from headgate.testing import Broker
 from tests.patience import PATIENCE
 

@@ -42,7 +42,7 @@ from headgate.message import (
 
 HEAD: Final = "amqp"
 OFFSET: Final = "x-stream-offset"
-CACHED: Final = 2_048  # heads that are remembered
+MOST_CACHED: Final = 2_048  # heads that are remembered
 
 # Flags of the content header, and the properties that are columns of their own in a stream.
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x8000, 0x4000, 0x2000, 0x1000
@@ -53,7 +53,7 @@ _MICROSECONDS: Final = 1_000_000
 
 
 class ProjectedHead(NamedTuple):
-    """What filters see of the head of a message."""
+    """The fields that filters read, taken from the properties of a message."""
 
     headers: dict[str, HeaderValue]
     priority: int
@@ -63,7 +63,7 @@ class ProjectedHead(NamedTuple):
 
 
 class SentHead(NamedTuple):
-    """The head of a message of a stream, taken apart where the offset is put in."""
+    """The head of a message of a stream, split where `x-stream-offset` is inserted."""
 
     topic: str
     projected: ProjectedHead
@@ -105,7 +105,7 @@ def to_stream(content: Content) -> Message:
 
 
 def from_stream(offset: int, message: Message) -> Content:
-    """What a consumer is sent of the message of a stream."""
+    """The message of a stream as a consumer gets it."""
     sent = _find_head(message) or _head_of_fields(message)
     fields = b"".join((sent.table, _OFFSET_FIELD, offset.to_bytes(8, "big")))
     raw = b"".join((sent.before, len(fields).to_bytes(4, "big"), fields, sent.after))
@@ -119,7 +119,7 @@ def from_stream(offset: int, message: Message) -> Content:
 
 
 def _remember(cache: dict[Key, Value], key: Key, value: Value) -> Value:
-    if len(cache) >= CACHED:
+    if len(cache) >= MOST_CACHED:
         cache.clear()
     cache[key] = value
     return value
@@ -175,7 +175,7 @@ def _storable(text: str) -> str:
 
 
 def _find_head(message: Message) -> SentHead | None:
-    """The head as it came; None where there is none, or where the message says something else."""
+    """The head as it was published; None without one, or when a field of the message was changed since."""
     text = message.properties.get(HEAD)
     if not isinstance(text, str):
         return None

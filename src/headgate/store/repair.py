@@ -1,4 +1,4 @@
-"""Looking at a store's file from outside: what is damaged in it, and a new file with everything that can be read.
+"""Verifies the file of a store, and salvages what can be read of a damaged one into a new file.
 
 A damaged page makes SQLite refuse the rows on it, and no others: rows are read by ranges of their key, and a range that is
 refused is cut in two until what cannot be read stands alone.
@@ -41,7 +41,7 @@ class StoreReport:
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What was written into a new store, and how many ranges of rows could not be read."""
+    """How many rows were written into the new store, and how many ranges of rows could not be read."""
 
     rows: int
     bodies: int

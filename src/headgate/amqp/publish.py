@@ -1,4 +1,4 @@
-"""A publish whose content arrives frame by frame."""
+"""A basic.publish: where it goes, its content frame by frame, and the checks of its properties."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
 from headgate.amqp.methods import FRAME_BODY, FRAME_HEADER
 from headgate.amqp.permissions import Permissions
 from headgate.amqp.properties import expiration_problem, read_properties
-from headgate.amqp.replies import ConnectionFailed, octets
+from headgate.amqp.reply_codes import ConnectionFailed, octets
 from headgate.amqp.tables import Malformed
 from headgate.broker import (
     Login,
@@ -36,7 +36,7 @@ class Publish(NamedTuple):
 
 
 def resolve_publish(route: bytes, vhost: VirtualHost, permissions: Permissions) -> Publish:
-    """Where a publish goes whose exchange, routing key and flags are these bytes, if the user may publish there."""
+    """Parse exchange, routing key and flags, check the permissions, and find the route."""
     try:
         size = 1 + route[0]
         exchange = route[1:size].decode()
@@ -53,8 +53,8 @@ def resolve_publish(route: bytes, vhost: VirtualHost, permissions: Permissions) 
     return Publish(found, route[:key_end], bool(bits & 1))
 
 
-class Arriving:
-    """The frames of one message, until all are there."""
+class ArrivingMessage:
+    """Collects the frames of one message until it is complete."""
 
     def __init__(self, publish: Publish) -> None:
         self.publish = publish
@@ -81,7 +81,7 @@ class Arriving:
         return self._missing == 0
 
     def content(self, channel: int) -> Content:
-        """The message."""
+        """The message, once it is complete; `channel` is the number in its frames."""
         head, *bodies = self._frames
         size = sum(map(len, bodies)) - OVERHEAD * len(bodies)
         properties = read_properties(head[PROPERTIES_AT:-1])
@@ -105,7 +105,7 @@ def _announced_size(raw: bytes) -> int:
 
 
 def check_content(content: Content, login: Login) -> None:
-    """Refuse properties that cannot be used by this user."""
+    """Refuse properties that are invalid, or that this user may not set."""
     if content.properties.expiration is not None and content.expiration is None:
         raise PreconditionFailed(expiration_problem(content.properties.expiration))
     claimed = content.properties.values.get("user_id")

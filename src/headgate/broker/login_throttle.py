@@ -1,4 +1,4 @@
-"""A brake on those who guess passwords."""
+"""Slows down clients that guess passwords: failed logins by address and user make the next try wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_REMEMBERED: Final = 10_000
 
 
 def network_of(address: str) -> str:
-    """The address that failures are counted for: of IPv6 the first 64 bits, because a guesser has all the others."""
+    """The address that failures are counted for: of IPv6 the first 64 bits, because one client can use all addresses below."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:
@@ -48,7 +48,7 @@ class LoginThrottle:
         self._count((network, ""), FREE_TRIES_OF_ADDRESS)
 
     def forget_failures(self, address: str, user: str) -> None:
-        """Begin anew for a user who logged in."""
+        """Forget the failures of a user who logged in."""
         self._failures.pop((network_of(address), user), None)
 
     def _count(self, key: tuple[str, str], free: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.amqp.content import Content, make_content
 from headgate.amqp.properties import decode_properties, encode_properties
-from headgate.amqp.streamed import from_stream, to_stream
+from headgate.amqp.stream_codec import from_stream, to_stream
 from headgate.amqp.tables import short_text
 from headgate.message import Message, validate
 from headgate.streams import Stream

@@ -1,4 +1,4 @@
-"""Reply codes of AMQP, and what the broker refuses as such."""
+"""Reply codes of AMQP, and the code and text of each refusal of the broker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ConnectionFailed(HeadgateError):
 
 
 def reply_code(problem: Exception) -> int:
-    """The code of a mistake; that of an error of the broker if it is none that we know."""
+    """The reply code of a mistake; 541, an error of the broker, for any other exception."""
     match problem:
         case ConnectionFailed():
             return problem.code
@@ -73,7 +73,7 @@ def reply_text(code: int, problem: object) -> str:
 
 
 def bad_frame(kind: int, payload: bytes, end: int) -> str:
-    """What is wrong with a frame that does not end as frames do."""
+    """The text of the error for a frame without the end octet."""
     return f"type {kind}, all octets = {octets(payload)}: {{invalid_frame_end_marker,{end}}}"
 
 

@@ -1,4 +1,4 @@
-"""Messages of quorum queues that come back: how often they may, and how long they wait before they are delivered again."""
+"""Redelivery in quorum queues: the limit of deliveries, and the delay before a message is delivered again."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from headgate.broker.records import make_record
 if TYPE_CHECKING:
     from headgate.broker.queue import ClassicQueue
 
-WAITING: Final = "waiting"  # the kind under which the store has those that wait, and until when
+WAITING: Final = "waiting"  # the kind of definitions that say until when a message waits
 
 
-class QuorumReturns:
-    """Counts how often the entries of one queue came back."""
+class QuorumRedelivery:
+    """Counts the redeliveries of the entries of one queue, and delays them."""
 
     def __init__(self, queue: ClassicQueue) -> None:
         self._queue = queue
         self._broker = queue.vhost.broker
 
     def accepts(self, entry: QueueEntry, failed: bool) -> bool:
-        """Whether an entry is ready again at once: not if it came back too often, or is to wait."""
+        """Whether an entry is ready again at once; otherwise it was discarded, or waits for its delay."""
         if (failed or self._broker.counts_all_returns) and not self._count(entry):
             return False
         retry = self._queue.definition.retry
@@ -31,7 +31,7 @@ class QuorumReturns:
         return not delay
 
     def _hold(self, entry: QueueEntry, due: int) -> None:
-        """Keep an entry until it is due; a restart does not shorten that."""
+        """Keep an entry until it is due, also across a restart."""
         queue, define = self._queue, self._broker.store.define
         key = "\0".join((queue.vhost.name, queue.name, f"{entry.lane}", f"{entry.position}"))
         queue.waiting += 1
@@ -61,7 +61,7 @@ class QuorumReturns:
         return False
 
     def _count(self, entry: QueueEntry) -> bool:
-        """Count that a message came back; False if that was once too often."""
+        """Count a redelivery; False, and the entry is discarded, if that exceeds the delivery limit."""
         entry.deliveries += 1
         limit = self._queue.definition.delivery_limit
         if limit is not None and entry.deliveries > limit:
