@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -11,6 +12,18 @@ from headgate.filters.nodes import MAX_DEPTH
 
 MAX_CHARACTERS: Final = 16_384
 MAX_TOKENS: Final = 4_096
+
+
+class Limits(NamedTuple):
+    """The most that a text may have."""
+
+    characters: int = MAX_CHARACTERS
+    tokens: int = MAX_TOKENS
+    parentheses: int = MAX_DEPTH
+
+
+LIMITS: Final = Limits()
+UNLIMITED: Final = Limits(sys.maxsize, sys.maxsize, sys.maxsize)
 
 _BLANK: Final = " \t\f\n\r"
 _SCAN = re.compile(
@@ -68,10 +81,10 @@ class Lexeme(NamedTuple):
     at: int
 
 
-def scan(text: str) -> list[Lexeme]:
+def scan(text: str, limits: Limits = LIMITS) -> list[Lexeme]:
     """Split a filter into lexemes; FilterLimitError or FilterSyntaxError when it cannot be one."""
-    if len(text) > MAX_CHARACTERS:
-        raise FilterLimitError("characters", len(text), MAX_CHARACTERS)
+    if len(text) > limits.characters:
+        raise FilterLimitError("characters", len(text), limits.characters)
     lexemes: list[Lexeme] = []
     at, depth, previous = 0, 0, ""
     while (found := _SCAN.match(text, at)) is not None:
@@ -84,10 +97,10 @@ def scan(text: str) -> list[Lexeme]:
         else:
             previous = _token_type(group, value, previous, text, start, at)
         lexemes.append(Lexeme(previous, value, start))
-        if len(lexemes) > MAX_TOKENS:
-            raise FilterLimitError("tokens (or more)", len(lexemes), MAX_TOKENS)
-        if depth > MAX_DEPTH:
-            raise FilterLimitError("open parentheses", depth, MAX_DEPTH)
+        if len(lexemes) > limits.tokens:
+            raise FilterLimitError("tokens (or more)", len(lexemes), limits.tokens)
+        if depth > limits.parentheses:
+            raise FilterLimitError("open parentheses", depth, limits.parentheses)
     _check_end(text, at)
     return lexemes
 

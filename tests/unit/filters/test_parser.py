@@ -26,7 +26,8 @@ from headgate.filters.nodes import (
     TopicMatch,
     check_depth,
 )
-from headgate.filters.parser import parse
+from headgate.filters.parser import parse, parse_stored
+from headgate.filters.printer import to_text
 
 A, B, C = (Field("header", name) for name in "abc")
 ONE, TWO = Literal(1), Literal(2)
@@ -275,6 +276,8 @@ def test_text_beyond_a_limit_is_refused_before_it_is_parsed(name):
 def test_a_limit_error_names_the_limit():
     with pytest.raises(FilterLimitError, match="16,385 characters, the limit is 16,384"):
         parse("a" * 16_385)
+    with pytest.raises(FilterLimitError, match="16,385 characters, the limit is 16,384"):
+        parse(" " * 16_385)
     with pytest.raises(FilterLimitError, match="65 open parentheses, the limit is 64"):
         parse("(" * 65 + "a" + ")" * 65)
     with pytest.raises(FilterLimitError, match="levels of nesting"):
@@ -296,6 +299,20 @@ def test_text_within_the_limits_is_accepted():
     assert parse("(" * 64 + "a = 1" + ")" * 64) == Compare("=", A, ONE)
     assert len(parse("a IN (" + ",".join(map(str, range(1_024))) + ")").items) == 1_024
     assert len(parse(" AND ".join(f"h{i} = {i}" for i in range(1_000))).terms) == 1_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " OR ".join(f"f{n}" for n in range(1_500)),  # `f1 = TRUE` is three tokens
+        "a " + "BETWEEN 1 AND 2 OR a " * 600 + "= 1",
+    ],
+)
+def test_a_filter_that_prints_longer_than_one_may_write_is_read_where_it_is_stored(text):
+    tree = parse(text)
+    with pytest.raises(FilterLimitError):
+        parse(to_text(tree))
+    assert parse_stored(to_text(tree)) == tree
 
 
 def test_more_digits_than_python_reads_are_refused_where_they_begin():
