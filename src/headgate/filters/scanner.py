@@ -194,7 +194,7 @@ def parse_timestamp(text: str) -> int | None:
     if not _ISO.fullmatch(text):
         return None
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text.strip().upper())
     except ValueError:
         return None
     if moment.tzinfo is None:

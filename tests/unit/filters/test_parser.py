@@ -333,6 +333,7 @@ def test_text_of_another_type_is_refused(text):
     [
         "1970-01-01T01:00:00Z", "1970-01-01 01:00", "1970-01-01T01:00:00.000000", "19700101T010000",
         "1970-01-01T03:00+02:00", "1970-W01-4T01:00", "  1970-01-01T01:00  ",
+        "1970-01-01t01:00:00z",
     ],
 )  # fmt: skip
 def test_a_timestamp_is_written_as_in_iso_8601(text):
