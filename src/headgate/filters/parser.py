@@ -405,6 +405,7 @@ _ELSEWHERE: Final = {  # operators of related languages
     "ENDSWITH": ": write LIKE '%text'",
     "ILIKE": ": LIKE is the only one, and upper and lower case differ",
     "NULL": ": write IS NULL or IS NOT NULL",
+    "NOW": ": write UTC()",
 }
 _CALLED: Final = re.compile(r"(\w+)\s*\Z")  # the word before a parenthesis
 

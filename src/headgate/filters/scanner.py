@@ -39,6 +39,7 @@ _SCAN = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
+_MORE_WORDS = re.compile(r"(?:\.\w+)+", re.ASCII)  # of a name with two already
 _KEYWORDS: Final = {
     "AND": "_AND",
     "OR": "_OR",
@@ -101,6 +102,11 @@ def scan(text: str, limits: Limits = LIMITS) -> list[Lexeme]:
             raise FilterLimitError("tokens (or more)", len(lexemes), limits.tokens)
         if depth > limits.parentheses:
             raise FilterLimitError("open parentheses", depth, limits.parentheses)
+    if previous == "QUALIFIED" and (more := _MORE_WORDS.match(text, at)) is not None:
+        first = lexemes[-1]
+        name = first.text + more[0]
+        problem = f"unknown name {name!r}; write [{name}] for the header of that name"
+        raise FilterSyntaxError(problem, text, first.at)
     _check_end(text, at)
     return lexemes
 
@@ -137,7 +143,11 @@ def _name_type(value: str, previous: str, text: str, start: int, end: int) -> st
     if word in _KEYWORDS:
         return _KEYWORDS[word]
     if word in RESERVED:
-        problem = f"{value!r} is a reserved word; write [{value}] for the header of that name"
+        problem = (
+            f"there is no function {value}"
+            if text[end:].lstrip(_BLANK).startswith("(")
+            else f"{value!r} is a reserved word; write [{value}] for the header of that name"
+        )
         raise FilterSyntaxError(problem, text, start)
     if word == "MATCHES" and (previous in _NAMES or text[end:].lstrip()[:1] in ("'", '"')):
         return "_MATCHES"  # anywhere else it is a header of that name

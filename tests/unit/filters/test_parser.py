@@ -153,6 +153,7 @@ def test_text_parses_to_its_tree(text):
         ("5 IS NULL", 0, "IS NULL needs the name of a header or field", None),
         ("lower = 1", 0, "'lower' is a reserved word; write [lower]", None),
         ("my.key = 1", 0, "write [my.key] for the header", None),
+        ("b = 1 AND my.own.key_2 = 1", 10, "write [my.own.key_2] for the header", None),
         ("sys.colour = 1", 0, "sys has topic, priority", None),
         ("p.colour = 1", 0, "p has absolute_expiry_time", None),
         ("header.ttl = 1", 0, "header has priority", None),
@@ -217,6 +218,8 @@ def test_an_error_shows_the_line_and_a_caret_under_the_column():
         ("a ILIKE 'x%'", "upper and lower case differ"),
         ("STARTSWITH(a, 'x')", "write LIKE 'text%'"),
         ("trim(a) = 'x'", "there is no function trim"),
+        ("lower (a) = 'x'", "there is no function lower"),
+        ("a > NOW()", r"write UTC\(\)"),
     ],
 )
 def test_what_other_languages_write_is_refused_with_what_to_write_here(text, hint):
