@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from headgate.filters.normal import conjuncts as conjuncts
     from headgate.filters.normal import normalize as normalize
     from headgate.filters.parser import parse as parse
+    from headgate.filters.parser import parse_stored as parse_stored
     from headgate.filters.printer import operand_text as operand_text
     from headgate.filters.printer import to_text as to_text
     from headgate.filters.topics import MANY as MANY
@@ -156,7 +157,7 @@ else:
                 "walk",
             ],
             "normal": ["EXACT_AS_DOUBLE", "NormalFilter", "bind_now", "conjuncts", "normalize"],
-            "parser": ["parse"],
+            "parser": ["parse", "parse_stored"],
             "printer": ["operand_text", "to_text"],
             "topics": ["MANY", "ONE", "canonical", "check_pattern", "matches", "regex", "words_of"],
         },

@@ -114,6 +114,21 @@ class Value:
     def __mod__(self, other: Comparable) -> Value:
         return self._compute("%", other)
 
+    def __radd__(self, other: Comparable) -> Value:
+        return Value(_operand(other))._compute("+", self)
+
+    def __rsub__(self, other: Comparable) -> Value:
+        return Value(_operand(other))._compute("-", self)
+
+    def __rmul__(self, other: Comparable) -> Value:
+        return Value(_operand(other))._compute("*", self)
+
+    def __rtruediv__(self, other: Comparable) -> Value:
+        return Value(_operand(other))._compute("/", self)
+
+    def __rmod__(self, other: Comparable) -> Value:
+        return Value(_operand(other))._compute("%", self)
+
     def __neg__(self) -> Value:
         return Value(Negate(self.operand))
 

@@ -9,12 +9,14 @@ from typing import Final
 from headgate.filters.nodes import (
     FALSE,
     TRUE,
+    Arith,
     Compare,
     Field,
     Filter,
     In,
     Like,
     Literal,
+    Node,
     fields_read,
     walk,
 )
@@ -62,6 +64,22 @@ def likely_mistakes(node: Filter) -> Iterator[str]:
                 yield f"{to_text(leaf)} compares the text '{text}'; the header of that name is {name}, without quotes"
             case Field(scope="header", name=name) if name in _JMS:
                 yield f"{name} is a header of that name here; the field of the message is {_JMS[name]}"
+            case Compare() | In() | Like() if normalize(leaf).tree == FALSE:
+                yield from _why_never(leaf)
+
+
+def _why_never(leaf: Compare | In | Like) -> Iterator[str]:
+    """Say what was meant by a comparison with text that no message makes TRUE."""
+    value = leaf.left if isinstance(leaf, Compare) else leaf.value
+    if value == Field("sys", "timestamp"):
+        yield f"{to_text(leaf)} is never TRUE: sys.timestamp is a number; write TIMESTAMP '…'"
+    elif isinstance(value, Arith) and all(map(_joins_names, walk(value))):
+        name = operand_text(value).replace(" ", "")
+        yield f"{to_text(leaf)} is never TRUE: it subtracts; the header of that name is [{name}]"
+
+
+def _joins_names(node: Node) -> bool:
+    return isinstance(node, Field) or (isinstance(node, Arith) and node.op == "-")
 
 
 def _leaf_doubts(node: Filter) -> Iterator[str]:

@@ -16,6 +16,7 @@ from headgate.filters import logic
 from headgate.filters.like import plain_text
 from headgate.filters.nodes import (
     FALSE,
+    SYS_KINDS,
     TRUE,
     And,
     Arith,
@@ -241,10 +242,14 @@ def _simplify_leaf(leaf: Leaf) -> Filter:
             return Constant(logic.matches_filter(leaf, _EMPTY))
         case Compare(op=op, right=Literal(kind="bool")) if op not in ("=", "<>"):
             return FALSE  # booleans have no order: UNKNOWN
+        case Compare(left=left, right=right) if _never_comparable(left, right):
+            return FALSE
         case In():
             return _simplify_in(leaf)
         case Like(value=Literal()):
             return Constant(logic.matches_filter(leaf, _EMPTY))
+        case Like(value=value) if _known_kind(value) not in (None, "string"):
+            return FALSE
         case Like(value=value, pattern=pattern, escape=escape, negated=negated):
             text = plain_text(pattern, escape)
             return leaf if text is None else Compare("<>" if negated else "=", value, Literal(text))
@@ -258,12 +263,34 @@ def _simplify_leaf(leaf: Leaf) -> Filter:
             return leaf
 
 
+def _known_kind(operand: Operand) -> str | None:
+    """Return the class of the kinds an operand can have; None when that depends on the message."""
+    match operand:
+        case Literal(value=value):
+            return _kind_class(value)
+        case Field(scope="sys", name=name):
+            return "string" if SYS_KINDS[name] == "string" else "number"
+        case Field():
+            return None
+        case _:
+            return "number"
+
+
+def _never_comparable(left: Operand, right: Operand) -> bool:
+    kinds = {_known_kind(left), _known_kind(right)}
+    return None not in kinds and len(kinds) > 1
+
+
 def _simplify_in(leaf: In) -> Filter:
     items = tuple(dict.fromkeys(leaf.items))
     if isinstance(leaf.value, Literal) and all(isinstance(item, Literal) for item in items):
         return Constant(logic.matches_filter(leaf, _EMPTY))
     if leaf.negated and len({_kind_class(i.value) for i in items if isinstance(i, Literal)}) > 1:
         return FALSE  # whatever the value is, one of the comparisons is UNKNOWN
+    comparable = tuple(item for item in items if not _never_comparable(leaf.value, item))
+    if not comparable or (leaf.negated and comparable != items):
+        return FALSE
+    items = comparable
     if len(items) == 1:
         return _simplify_leaf(Compare("<>" if leaf.negated else "=", leaf.value, items[0]))
     return In(leaf.value, items, leaf.negated)

@@ -43,7 +43,17 @@ from headgate.filters.nodes import (
     join_terms,
     negation,
 )
-from headgate.filters.scanner import END, Lexeme, parse_interval, parse_timestamp, scan, unquote
+from headgate.filters.scanner import (
+    END,
+    LIMITS,
+    UNLIMITED,
+    Lexeme,
+    Limits,
+    parse_interval,
+    parse_timestamp,
+    scan,
+    unquote,
+)
 from headgate.message import INT64_MAX, PROPERTY_NAMES, SYSTEM_FIELDS
 
 _MOST_DIGITS: Final = len(str(INT64_MAX))  # Python refuses to convert thousands of them
@@ -54,14 +64,19 @@ def parse(text: str) -> Filter:
     """Parse the text of a filter; blank text matches everything."""
     if not isinstance(text, str):
         raise FilterTypeError(f"a filter is text, not {type(text).__name__}: {text!r}")
-    return _parse(text)
+    return _parse(text, LIMITS)
+
+
+def parse_stored(text: str) -> Filter:
+    """Parse what `to_text` printed of a filter that was accepted, which may be longer than one may write."""
+    return _parse(text, UNLIMITED)
 
 
 @lru_cache(maxsize=1024)
-def _parse(text: str) -> Filter:
-    if not text.strip(" \t\f\n\r"):
+def _parse(text: str, limits: Limits) -> Filter:
+    lexemes = scan(text, limits)
+    if not lexemes:
         return TRUE
-    lexemes = scan(text)
     try:
         tree = _TreeBuilder.condition(_automaton().run(lexemes))
     except Unexpected as unexpected:
@@ -390,6 +405,7 @@ _ELSEWHERE: Final = {  # operators of related languages
     "ENDSWITH": ": write LIKE '%text'",
     "ILIKE": ": LIKE is the only one, and upper and lower case differ",
     "NULL": ": write IS NULL or IS NOT NULL",
+    "NOW": ": write UTC()",
 }
 _CALLED: Final = re.compile(r"(\w+)\s*\Z")  # the word before a parenthesis
 

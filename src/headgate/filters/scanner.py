@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -11,6 +12,18 @@ from headgate.filters.nodes import MAX_DEPTH
 
 MAX_CHARACTERS: Final = 16_384
 MAX_TOKENS: Final = 4_096
+
+
+class Limits(NamedTuple):
+    """The most that a text may have."""
+
+    characters: int = MAX_CHARACTERS
+    tokens: int = MAX_TOKENS
+    parentheses: int = MAX_DEPTH
+
+
+LIMITS: Final = Limits()
+UNLIMITED: Final = Limits(sys.maxsize, sys.maxsize, sys.maxsize)
 
 _BLANK: Final = " \t\f\n\r"
 _SCAN = re.compile(
@@ -26,6 +39,7 @@ _SCAN = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
+_MORE_WORDS = re.compile(r"(?:\.\w+)+", re.ASCII)  # of a name with two already
 _KEYWORDS: Final = {
     "AND": "_AND",
     "OR": "_OR",
@@ -68,10 +82,10 @@ class Lexeme(NamedTuple):
     at: int
 
 
-def scan(text: str) -> list[Lexeme]:
+def scan(text: str, limits: Limits = LIMITS) -> list[Lexeme]:
     """Split a filter into lexemes; FilterLimitError or FilterSyntaxError when it cannot be one."""
-    if len(text) > MAX_CHARACTERS:
-        raise FilterLimitError("characters", len(text), MAX_CHARACTERS)
+    if len(text) > limits.characters:
+        raise FilterLimitError("characters", len(text), limits.characters)
     lexemes: list[Lexeme] = []
     at, depth, previous = 0, 0, ""
     while (found := _SCAN.match(text, at)) is not None:
@@ -84,10 +98,15 @@ def scan(text: str) -> list[Lexeme]:
         else:
             previous = _token_type(group, value, previous, text, start, at)
         lexemes.append(Lexeme(previous, value, start))
-        if len(lexemes) > MAX_TOKENS:
-            raise FilterLimitError("tokens (or more)", len(lexemes), MAX_TOKENS)
-        if depth > MAX_DEPTH:
-            raise FilterLimitError("open parentheses", depth, MAX_DEPTH)
+        if len(lexemes) > limits.tokens:
+            raise FilterLimitError("tokens (or more)", len(lexemes), limits.tokens)
+        if depth > limits.parentheses:
+            raise FilterLimitError("open parentheses", depth, limits.parentheses)
+    if previous == "QUALIFIED" and (more := _MORE_WORDS.match(text, at)) is not None:
+        first = lexemes[-1]
+        name = first.text + more[0]
+        problem = f"unknown name {name!r}; write [{name}] for the header of that name"
+        raise FilterSyntaxError(problem, text, first.at)
     _check_end(text, at)
     return lexemes
 
@@ -124,7 +143,11 @@ def _name_type(value: str, previous: str, text: str, start: int, end: int) -> st
     if word in _KEYWORDS:
         return _KEYWORDS[word]
     if word in RESERVED:
-        problem = f"{value!r} is a reserved word; write [{value}] for the header of that name"
+        problem = (
+            f"there is no function {value}"
+            if text[end:].lstrip(_BLANK).startswith("(")
+            else f"{value!r} is a reserved word; write [{value}] for the header of that name"
+        )
         raise FilterSyntaxError(problem, text, start)
     if word == "MATCHES" and (previous in _NAMES or text[end:].lstrip()[:1] in ("'", '"')):
         return "_MATCHES"  # anywhere else it is a header of that name
@@ -181,7 +204,7 @@ def parse_timestamp(text: str) -> int | None:
     if not _ISO.fullmatch(text):
         return None
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text.strip().upper())
     except ValueError:
         return None
     if moment.tzinfo is None:

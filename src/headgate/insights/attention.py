@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from typing import Literal as OneOf
 from weakref import WeakKeyDictionary
 
+from headgate.filters import parse_stored
 from headgate.insights.broker import ConsumerFacts, list_consumers
 from headgate.insights.node import active_alarms
 from headgate.insights.queues import QueueFacts, list_queues
@@ -256,7 +257,7 @@ def _missing_indexes(database: Database, queue: QueueFacts) -> Iterator[Attentio
         if usage.filter is not None:
             by_filter.setdefault(usage.filter, []).append(name or "a consumer")
     for filter, names in islice(by_filter.items(), MOST_ADVISED):
-        advice = database.find(queue.name).index_advise(filter)
+        advice = database.find(queue.name).index_advise(parse_stored(filter))
         if advice.scans and advice.suggestions:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
             yield Attention(

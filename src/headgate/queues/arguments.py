@@ -10,7 +10,15 @@ from typing import Final
 
 from headgate.checks import check_flag, check_span, list_texts
 from headgate.errors import QueueOptionsError, StaleLease
-from headgate.filters import And, Filter, FilterLike, TopicMatch, as_filter, join_terms
+from headgate.filters import (
+    And,
+    Filter,
+    FilterLike,
+    TopicMatch,
+    as_filter,
+    check_depth,
+    join_terms,
+)
 from headgate.message import (
     INT64_MAX,
     INT64_MIN,
@@ -106,7 +114,9 @@ def subscription_filter(filter: FilterLike | None, pattern: str | None) -> Filte
         terms.append(TopicMatch(pattern))
     if not terms:
         raise QueueOptionsError("a subscription needs a filter or a topic pattern; '#' takes all")
-    return join_terms(And, terms)
+    tree = join_terms(And, terms)
+    check_depth(tree)  # what is stored must be readable
+    return tree
 
 
 def queue_options(

@@ -26,7 +26,7 @@ from headgate.filters import (
     check_depth,
     depends_on_time,
     join_terms,
-    parse,
+    parse_stored,
     walk,
 )
 from headgate.matching import PRESENT
@@ -97,7 +97,7 @@ def condition_of(binding: Binding, type_: ExchangeType) -> Filter:
 def _own_filter(binding: Binding) -> Filter:
     if binding.filter_text is None:
         return TRUE
-    tree = parse(binding.filter_text)
+    tree = parse_stored(binding.filter_text)
     return TRUE if depends_on_time(tree) else tree  # the router asks at another moment
 
 

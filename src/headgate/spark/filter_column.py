@@ -378,10 +378,17 @@ class ConditionWriter(Generic[E]):
                 return self.negative(value, kind)
             case Arith(op=op, left=left, right=right):
                 if kind == "int" and op != "/":
-                    return self.computed(op, self.part(left, kind), self.part(right, kind))
+                    return self.computed(op, self.integers(op, left), self.integers(op, right))
                 return self.float_arithmetic(op, left, right) if kind == "float" else None
             case _:
                 assert_never(operand)
+
+    def integers(self, op: ArithOp, operand: Operand) -> E | None:
+        part = self.part(operand, "int")
+        if not isinstance(operand, Arith) or operand.op != op or op not in ("+", "*"):
+            return part
+        # Spark takes `a + b + c` and `a + (b + c)` for one expression, but only one of them may overflow.
+        return self.computed("-", part, self.dialect.literal(0))
 
     def negative(self, value: Operand, kind: Kind) -> E | None:
         part = self.part(value, kind) if kind in ("int", "float") else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.errors import QueueNotFound, QueueOptionsError
+from headgate.errors import FilterLimitError, QueueNotFound, QueueOptionsError
+from headgate.filters import header
 from headgate.message import Message
 from headgate.queues.engine import Publication, State
 from tests.conformance.queue_behaviour.base import MINUTE, QueueFixtures, payloads
@@ -32,6 +33,21 @@ class SubscriptionBehaviour(QueueFixtures):
         orders.publish(b"b", topic="orders.new", headers={"region": "US"})
         orders.publish(b"c", topic="orders", headers={"region": "EU"})
         assert payloads(both.claim(5)) == [b"a"]
+
+    def test_a_filter_that_prints_longer_than_one_may_write_is_kept(self, db, orders):
+        built = db.subscription("built", header("id").is_in([f"{n:032}" for n in range(1000)]))
+        flags = db.subscription("flags", " OR ".join(f"f{n}" for n in range(1500)))
+        orders.publish(b"a", headers={"id": f"{999:032}"})
+        orders.publish(b"b", headers={"f1499": True})
+        assert payloads(built.claim(5)) == [b"a"]
+        assert payloads(flags.claim(5)) == [b"b"]
+
+    def test_a_filter_that_is_too_deep_with_its_pattern_is_refused_before_it_is_stored(
+        self, db, orders
+    ):
+        with pytest.raises(FilterLimitError, match="65 levels of nesting"):
+            db.subscription("deep", "NOT " * 62 + "a", pattern="orders.#")
+        assert orders.publish(b"a", topic="orders.new") > 0
 
     def test_a_subscription_may_take_from_one_queue_only(self, db, orders):
         other = db.queue("other")

@@ -163,6 +163,9 @@ def test_the_builder_makes_the_tree_of_the_equal_text():
         (amqp_property("subject") == "x", "properties.subject = 'x'"),
         (header("a") * 2 + header("b") < 10, "a * 2 + b < 10"),
         (-header("a") <= 1, "-a <= 1"),
+        (2 + header("a") * (1 - header("b")) > 5, "2 + a * (1 - b) > 5"),
+        (3 * header("a") < 7 / header("b"), "3 * a < 7 / b"),
+        (7 % header("a") == 1, "7 % a = 1"),
         (all_of(header("a") == 1, header("b") == 2, header("c") == 3), "a = 1 AND b = 2 AND c = 3"),
         (
             any_of(header("a") == 1, (header("b") == 2) | (header("c") == 3)),

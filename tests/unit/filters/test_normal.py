@@ -39,6 +39,18 @@ from headgate.filters.printer import to_text
         ("a NOT IN (1, 'x')", "FALSE"),
         ("sys.topic MATCHES '#'", "TRUE"),
         ("sys.priority IS NULL", "FALSE"),
+        # kinds that no message can bring together
+        ("sys.timestamp > '2026-01-01'", "FALSE"),
+        ("'high' = sys.priority OR a = 1", "a = 1"),
+        ("sys.topic", "FALSE"),
+        ("NOT order - id = 'x'", "FALSE"),
+        ("-a = TRUE OR UTC() <> 'x'", "FALSE"),
+        ("a + b LIKE '%' OR sys.priority NOT LIKE 'x'", "FALSE"),
+        ("sys.priority IN ('high', 5, a)", "sys.priority IN (5, a)"),
+        ("sys.priority NOT IN ('high', 5)", "FALSE"),
+        ("sys.key IN (1, TRUE)", "FALSE"),
+        ("sys.id = sys.priority", "FALSE"),
+        ("a = sys.priority AND b = UTC()", "a = sys.priority AND b = UTC()"),
         # said twice
         ("a = 1 AND b = 2 AND a = 1", "a = 1 AND b = 2"),
         ("a = 1 OR a = 1 AND b = 2", "a = 1"),

@@ -26,7 +26,8 @@ from headgate.filters.nodes import (
     TopicMatch,
     check_depth,
 )
-from headgate.filters.parser import parse
+from headgate.filters.parser import parse, parse_stored
+from headgate.filters.printer import to_text
 
 A, B, C = (Field("header", name) for name in "abc")
 ONE, TWO = Literal(1), Literal(2)
@@ -152,6 +153,7 @@ def test_text_parses_to_its_tree(text):
         ("5 IS NULL", 0, "IS NULL needs the name of a header or field", None),
         ("lower = 1", 0, "'lower' is a reserved word; write [lower]", None),
         ("my.key = 1", 0, "write [my.key] for the header", None),
+        ("b = 1 AND my.own.key_2 = 1", 10, "write [my.own.key_2] for the header", None),
         ("sys.colour = 1", 0, "sys has topic, priority", None),
         ("p.colour = 1", 0, "p has absolute_expiry_time", None),
         ("header.ttl = 1", 0, "header has priority", None),
@@ -216,6 +218,8 @@ def test_an_error_shows_the_line_and_a_caret_under_the_column():
         ("a ILIKE 'x%'", "upper and lower case differ"),
         ("STARTSWITH(a, 'x')", "write LIKE 'text%'"),
         ("trim(a) = 'x'", "there is no function trim"),
+        ("lower (a) = 'x'", "there is no function lower"),
+        ("a > NOW()", r"write UTC\(\)"),
     ],
 )
 def test_what_other_languages_write_is_refused_with_what_to_write_here(text, hint):
@@ -275,6 +279,8 @@ def test_text_beyond_a_limit_is_refused_before_it_is_parsed(name):
 def test_a_limit_error_names_the_limit():
     with pytest.raises(FilterLimitError, match="16,385 characters, the limit is 16,384"):
         parse("a" * 16_385)
+    with pytest.raises(FilterLimitError, match="16,385 characters, the limit is 16,384"):
+        parse(" " * 16_385)
     with pytest.raises(FilterLimitError, match="65 open parentheses, the limit is 64"):
         parse("(" * 65 + "a" + ")" * 65)
     with pytest.raises(FilterLimitError, match="levels of nesting"):
@@ -298,6 +304,20 @@ def test_text_within_the_limits_is_accepted():
     assert len(parse(" AND ".join(f"h{i} = {i}" for i in range(1_000))).terms) == 1_000
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        " OR ".join(f"f{n}" for n in range(1_500)),  # `f1 = TRUE` is three tokens
+        "a " + "BETWEEN 1 AND 2 OR a " * 600 + "= 1",
+    ],
+)
+def test_a_filter_that_prints_longer_than_one_may_write_is_read_where_it_is_stored(text):
+    tree = parse(text)
+    with pytest.raises(FilterLimitError):
+        parse(to_text(tree))
+    assert parse_stored(to_text(tree)) == tree
+
+
 def test_more_digits_than_python_reads_are_refused_where_they_begin():
     with pytest.raises(FilterSyntaxError, match="does not fit into 64 bits") as refused:
         parse("a = " + "9" * 5000)
@@ -316,6 +336,7 @@ def test_text_of_another_type_is_refused(text):
     [
         "1970-01-01T01:00:00Z", "1970-01-01 01:00", "1970-01-01T01:00:00.000000", "19700101T010000",
         "1970-01-01T03:00+02:00", "1970-W01-4T01:00", "  1970-01-01T01:00  ",
+        "1970-01-01t01:00:00z",
     ],
 )  # fmt: skip
 def test_a_timestamp_is_written_as_in_iso_8601(text):

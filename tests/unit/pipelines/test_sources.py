@@ -79,3 +79,13 @@ def test_a_format_is_limited_by_its_own_option(tmp_path: Path) -> None:
 def test_a_limit_of_the_format_itself_is_left_alone(tmp_path: Path) -> None:
     source = 'format = "json"\n    path = "in"\n    options = { maxFilesPerTrigger = 3 }'
     assert limit_options(pipeline(tmp_path, source, QUEUE)) == {}
+
+
+def test_a_source_is_not_asked_for_more_than_a_filter_can_say(tmp_path: Path) -> None:
+    found = pipeline(tmp_path, EVENTS + "\n    filter = \"region = 'EU'\"", STREAM)
+    wanted = source_options(found, found.source, 2)["filter"]  # type: ignore[arg-type]
+    assert wanted == "region = 'EU' AND sys.topic MATCHES '#'"
+    found.topology.unbind(found.exchange, queue="all", key="#")
+    for n in range(400):
+        found.topology.bind(found.exchange, queue="all", key=f"orders.{n}.{'x' * 50}")
+    assert source_options(found, found.source, 2)["filter"] == "region = 'EU'"  # type: ignore[arg-type]

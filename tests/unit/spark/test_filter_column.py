@@ -19,6 +19,10 @@ from headgate.spark.filter_column import like_pattern, to_expression_text
         ("sys.id IS NULL OR sys.key LIKE 'a%'", "id IS NULL OR key LIKE 'a%'"),
         ("sys.topic MATCHES 'a.*'", "topic RLIKE '\\\\A(?:a\\\\.[^.]*)\\\\z'"),
         ("sys.priority + 1 > 5", "try_add(priority, 1) > 5"),
+        (
+            "sys.priority + sys.timestamp + 1 > 5",
+            "try_add(try_subtract(try_add(priority, timestamp), 0), 1) > 5",
+        ),
         ("sys.timestamp < UTC()", "timestamp < unix_micros(current_timestamp())"),
         ("TRUE", "TRUE"),
     ],

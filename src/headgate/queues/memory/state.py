@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from headgate.checks import nearest
 from headgate.clock import Clock
 from headgate.errors import QueueNotFound, QueueOptionsError
-from headgate.filters import Filter, parse
+from headgate.filters import Filter, parse_stored
 from headgate.filters.compile import compile_predicate
 from headgate.message import Message
 from headgate.queues.engine import (
@@ -156,7 +156,7 @@ class MemoryState:
     def _wants(self, info: QueueInfo, message: Message, source: int | None) -> bool:
         if info.kind == "queue" or info.source not in (None, source):
             return False
-        return compile_predicate(parse(info.filter), self._clock.wall_us)(message)
+        return compile_predicate(parse_stored(info.filter), self._clock.wall_us)(message)
 
     def _deliver(self, queue: MemoryQueue, id: int, publication: Publication) -> None:
         message = publication.message

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from headgate.filters import parse
+from headgate.filters import parse_stored
 from headgate.filters.compile import compile_predicate
 from headgate.queues.engine import (
     Notify,
@@ -101,7 +101,7 @@ class Backlogs:
         return len(matching)
 
     def _matching(self, info: QueueInfo, rows: Sequence[MessageRow]) -> Iterator[MessageRow]:
-        matches = compile_predicate(parse(info.filter), self._dialect.wall_us)
+        matches = compile_predicate(parse_stored(info.filter), self._dialect.wall_us)
         for row in rows:
             is_stored = row.prefix[2] and row.problem is None
             if is_stored and matches(row.message):

@@ -12,7 +12,7 @@ from typing import Any, Final
 from headgate.checks import nearest
 from headgate.clock import now_us
 from headgate.errors import QueueNotFound
-from headgate.filters import Filter, parse
+from headgate.filters import Filter, parse_stored
 from headgate.forks import keep_across_forks
 from headgate.matching import Matcher
 from headgate.message import Message
@@ -109,7 +109,7 @@ class QueueCatalog:
 
 def _filters(infos: Iterable[QueueInfo]) -> list[tuple[int, Filter]]:
     """The subscriptions among them, each with its filter."""
-    return [(info.id, parse(info.filter)) for info in infos if info.kind != "queue"]
+    return [(info.id, parse_stored(info.filter)) for info in infos if info.kind != "queue"]
 
 
 def _count_subscriptions(infos: Iterable[QueueInfo]) -> int:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import SparkError
+from headgate.errors import FilterLimitError, SparkError
 from headgate.filters import TRUE, And, join_terms, parse, to_text
 from headgate.pipelines import (
     FOLDER,
@@ -169,9 +169,13 @@ def wanted_filter(pipeline: Pipeline, source: StreamSource | QueueSource) -> str
     demand = demand_of(pipeline.topology, pipeline.exchange)
     if demand == TRUE:
         return source.filter
-    if source.filter is None:
-        return to_text(demand)
-    return to_text(join_terms(And, [parse(source.filter), demand]))
+    own = [] if source.filter is None else [parse(source.filter)]
+    wanted = to_text(join_terms(And, [*own, demand]))
+    try:
+        parse(wanted)
+    except FilterLimitError:  # of hundreds of bindings: what none of them wants is dropped later
+        return source.filter
+    return wanted
 
 
 def observe_counters(rows: DataFrame) -> DataFrame:

@@ -67,8 +67,9 @@ def make_query(
         )
     has_value = TRUE if filter_values is None else _has_value(filter_values, match_unfiltered)
     own = TRUE if filter is None else as_filter(filter)
+    narrow = not whole_chunks and has_value != TRUE
     return StreamQuery(
-        normalize(own if whole_chunks else join_terms(And, (own, has_value))),
+        normalize(join_terms(And, (own, has_value)) if narrow else own),
         resolve_entry_filters(entry_filter),
         None if columns is None else _check_columns(columns),
         normalize(has_value) if whole_chunks else None,

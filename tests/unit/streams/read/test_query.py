@@ -6,6 +6,8 @@ from headgate.errors import FilterSyntaxError, StreamOptionsError
 from headgate.filters.builder import header
 from headgate.filters.compile.python import compile_predicate
 from headgate.filters.nodes import FALSE, TRUE
+from headgate.filters.normal import normalize
+from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.streams.read.query import make_query
 
@@ -52,3 +54,8 @@ def test_contradictory_arguments_of_a_query_are_refused() -> None:
         make_query(filter_values="AMER")
     with pytest.raises(FilterSyntaxError):
         make_query("region = ")
+
+
+def test_every_filter_that_the_language_allows_is_one_that_a_stream_answers() -> None:
+    deepest = "NOT " * 62 + "a"
+    assert make_query(deepest).filter == normalize(parse(deepest))
