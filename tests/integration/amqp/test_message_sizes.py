@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from benches.amqp_client import Client, connected, encode_publish
-from headgate.amqp import arriving
+from headgate.amqp import publish
 from headgate.amqp.methods import FRAME, METHODS, method_frame
 from headgate.amqp.properties import content_header, encode_properties
 from headgate.testing import Broker
@@ -36,7 +36,7 @@ def length(client: Client, queue: str) -> int:
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """A broker that takes only small messages."""
-    monkeypatch.setattr(arriving, "MAX_BODY", LIMIT)
+    monkeypatch.setattr(publish, "MAX_BODY", LIMIT)
     with Broker() as broker:
         yield broker
 
