@@ -127,14 +127,15 @@ def _as_json(state: queues.ScheduleState) -> dict[str, Any]:
 
 @app.command()
 def rm(schedule: ScheduleName, db: DatabaseUrl = None) -> None:
-    """Delete a schedule. Exit code 1: there is none of that name.
+    """Delete a schedule.
 
     Example: headgate schedule rm report
     """
     with open_database(db) as database:
         found = database.delete_schedule(schedule)
-    typer.echo(f"deleted {schedule}" if found else f"there is no schedule {schedule}")
-    raise typer.Exit(0 if found else 1)
+    if not found:
+        raise HeadgateError(f"there is no schedule {schedule}; `headgate schedule ls` names them")
+    typer.echo(f"deleted {schedule}")
 
 
 @app.command()

@@ -241,6 +241,18 @@ def test_a_consumer_is_shown_with_the_messages_that_wait_for_it(shop, client):
         assert "<td>2</td>" in re.sub(r"<td[^>]*>", "<td>", consumers)
         for sorted_by in (page, consumers):
             assert 'data-key="0.75">75.0%' in sorted_by
+        for tags, is_shown in ((("management",), False), (("monitoring",), True)):
+            shop.call(lambda tags=tags: _put_reader(shop, tags))
+            answer = httpx.get(
+                f"{shop.http_url}/queue?vhost=/&name=waiting", auth=("reader", "secret")
+            )
+            assert ('<td class="name">slow</td>' in answer.text) is is_shown
+            assert ("1 consumer of other users" in answer.text) is not is_shown
+
+
+def _put_reader(shop, tags):
+    shop.broker.access.put_user(User("reader", hash_quickly("secret"), tags))
+    shop.broker.access.set_permissions("reader", "/", "", "", ".*")
 
 
 def test_what_is_copied_for_a_queue_of_the_broker_runs(client, capsys):

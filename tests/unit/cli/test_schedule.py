@@ -26,7 +26,7 @@ def test_a_schedule_is_added_listed_run_and_deleted(run_json, capsys):
     assert run(["schedules", "ls"]) == 0
     assert "tick" in capsys.readouterr().out
     assert run(["schedule", "rm", "tick"]) == 0
-    assert run(["schedule", "rm", "tick"]) == 1
+    assert run(["schedule", "rm", "tick"]) == 2
     assert run_json("schedule", "ls") == []
 
 

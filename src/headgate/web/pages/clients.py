@@ -177,11 +177,11 @@ def _list(
     empty: str,
 ) -> Response:
     """A page of the objects in virtual hosts that the user may see; without the tag monitoring, only its own."""
-    names, who = {vhost.name for vhost in visit.vhosts()}, visit.identity
+    names = {vhost.name for vhost in visit.vhosts()}
     found = [
         one
         for one in facts
-        if one.connection.vhost in names and who and who.may_watch(one.connection.user)
+        if one.connection.vhost in names and visit.may_watch(one.connection.user)
     ]
     subtitle = f"{len(found):,}" if len(found) <= MOST else f"{MOST} of {len(found):,}"
     return visit.render(

@@ -138,7 +138,9 @@ async def show_queue(visit: Visit) -> Response:
         consumers=[
             (c, matching_backlog(c), may_read and visit.may_steer(c.connection.user))
             for c in consumers
+            if visit.may_watch(c.connection.user)
         ],
+        hidden_consumers=sum(not visit.may_watch(c.connection.user) for c in consumers),
         oldest_s=None if oldest_us is None else max(now_us() - oldest_us, 0) / 1e6,
         dead_letter_queues=dead_letter_queues([queue]),
         may_read=may_read,

@@ -101,6 +101,10 @@ class Visit:
         """Whether the user may look into the messages of a queue."""
         return self.may("read", queue.vhost.name, queue.name)
 
+    def may_watch(self, user: str) -> bool:
+        """Whether the user may see what the clients of another do."""
+        return self.identity is not None and self.identity.may_watch(user)
+
     def may_steer(self, user: str) -> bool:
         """Whether the user may change or close what a client of another does."""
         return self.identity is not None and self.identity.may_steer(user)
