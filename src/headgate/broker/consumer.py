@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from headgate.broker.contract import BrokerQueue
     from headgate.broker.message import QueueEntry
     from headgate.broker.queue_filters import QueueFilter
+
+SHARE: Final = 64  # the most entries for one consumer before the next one has its turn
 
 
 class ConsumerFilter:
@@ -89,3 +91,33 @@ def active_consumers(queue: BrokerQueue) -> list[BrokerConsumer]:
             return []
         consumers.sort(key=lambda one: -one.priority)
     return consumers[:1]
+
+
+class ConsumerTurns:
+    """Whose turn it is among the consumers of a queue."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def next_takers(
+        self, consumers: Sequence[BrokerConsumer], most: int
+    ) -> tuple[list[BrokerConsumer], int]:
+        """Up to that many consumers with room, in their turn, and how many entries each may get before it is told its room again."""
+        takers: list[BrokerConsumer] = []
+        rounds = SHARE
+        for _ in consumers:
+            self._next %= len(consumers)
+            consumer = consumers[self._next]
+            self._next += 1
+            room = consumer.room()
+            if room > 0:
+                takers.append(consumer)
+                # What one gets of a prefetch that is shared, others have no more.
+                rounds = min(rounds, 1 if consumer.shares_prefetch else room)
+                if len(takers) == most or consumer.shares_prefetch:
+                    break
+        return takers, rounds
+
+    def go_on_with(self, consumer: BrokerConsumer, consumers: Sequence[BrokerConsumer]) -> None:
+        """Make it this consumer's turn, which has got nothing."""
+        self._next = consumers.index(consumer)

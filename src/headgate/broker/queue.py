@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.browsers import QueueBrowsers
-from headgate.broker.consumer import BrokerConsumer, active_consumers
+from headgate.broker.consumer import BrokerConsumer, ConsumerTurns, active_consumers
 from headgate.broker.consumer_filters import ConsumerFilters
 from headgate.broker.contract import BrokerQueue
 from headgate.broker.lane import QueueLane, free_entries
@@ -22,7 +22,6 @@ from headgate.store import LaneFacts
 if TYPE_CHECKING:
     from headgate.broker.vhost import VirtualHost
 
-SHARE: Final = 64  # the most entries for one consumer before the next one has its turn
 # The most bytes, before it is known whether the client reads them.
 GIVEN_BYTES: Final = 1 << 20
 
@@ -55,7 +54,7 @@ class ClassicQueue(BrokerQueue):
         self._broker, self._store = vhost.broker, vhost.broker.store
         self._lanes: dict[int, QueueLane] = {}  # by priority, the highest first
         self._next_position = self._first_position = 1
-        self._turn = 0
+        self._turns = ConsumerTurns()
         self.is_draining = False
         self.waiting = 0  # messages that wait for the delay before their next delivery
         self._expiry_armed: int | None = None
@@ -189,22 +188,18 @@ class ClassicQueue(BrokerQueue):
             self._give_in_turns(consumers)
 
     def _give_in_turns(self, consumers: list[BrokerConsumer]) -> None:
-        """Give to consumers of one priority, one after another, until none has room or nothing is ready."""
-        without_room = share = left_in_round = 0
-        while without_room < len(consumers) and len(self):
-            if not left_in_round:  # all get as much in a round
-                left_in_round = len(consumers)
-                share = max(1, min(SHARE, len(self) // left_in_round))
-            left_in_round -= 1
-            self._turn %= len(consumers)
-            consumer = consumers[self._turn]
-            self._turn += 1
-            room = consumer.room()
-            if room <= 0:
-                without_room += 1
-                continue
-            without_room = 0
-            if not self._give(consumer, min(share, room)):
+        """Give to consumers of one priority, an entry to each in turn, until none has room or nothing is ready."""
+        while count := len(self):
+            takers, rounds = self._turns.next_takers(consumers, count)
+            if not takers:
+                return
+            wanted = min(rounds, count // len(takers)) * len(takers)
+            entries = self.take_front(wanted)
+            for first, consumer in enumerate(takers[: len(entries)]):
+                self.hand_over(consumer, entries[first :: len(takers)])
+            if len(entries) < wanted:
+                self._turns.go_on_with(takers[len(entries) % len(takers)], consumers)
+            if not entries:
                 return  # what is next must wait for its mark
 
     def get(self) -> QueueEntry | None:

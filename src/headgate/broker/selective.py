@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from headgate.broker.consumer import BrokerConsumer, ConsumerFilter, active_consumers
+from headgate.broker.consumer import SHARE, BrokerConsumer, ConsumerFilter, active_consumers
 from headgate.broker.queue_filters import QueueFilter, QueueFilters
 from headgate.broker.unmatched import UnmatchedMessages
 from headgate.filters import Filter
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from headgate.broker.message import QueueEntry
     from headgate.broker.queue import ClassicQueue
 
-SHARE: Final = 64  # the most entries for one consumer before the next one has its turn
 # Matches that are noted as delivered ahead of time, so that few deliveries wait for a commit.
 NOTES: Final = 512
 
@@ -99,7 +98,8 @@ class SelectiveDelivery:
         self._turn += 1
         order = [*consumers[start:], *consumers[:start]]
         while order:
-            share = max(1, min(SHARE, len(self._queue) // len(order)))
+            # Few go round one by one, as without filters; of many, the last do.
+            share = max(1, min(SHARE, len(self._queue) // (SHARE * len(order))))
             order = [consumer for consumer in order if self._give(consumer, share)]
 
     def _give(self, consumer: BrokerConsumer, share: int) -> int:

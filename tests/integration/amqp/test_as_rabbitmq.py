@@ -391,3 +391,42 @@ def test_a_priority_that_is_no_number_is_named(channel):
 def test_an_expiration_may_have_a_sign(channel, expiration):
     channel.basic_publish("", "nobody", b"m", pika.BasicProperties(expiration=expiration))
     channel.queue_declare("q")  # the channel is open
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize(
+    ("prefetches", "is_shared", "expected"),
+    [
+        ((0, 0), False, ["AAAAA", "BBBBB"]),
+        ((0, 0, 0), False, ["AAAA", "BBB", "CCC"]),
+        ((2, 0), False, ["AA", "BBBBBBBB"]),
+        ((3, 3), False, ["AAA", "BBB"]),
+        ((5, 5), True, ["AAA", "BB"]),  # five for both
+    ],
+)
+def test_consumers_get_messages_that_come_together_one_by_one_in_turn(
+    connection, durable, prefetches, is_shared, expected
+):
+    channel, publisher, got = connection.channel(), connection.channel(), []
+    channel.queue_declare("turns", durable=durable, arguments={"x-expires": 60_000})
+    for tag, prefetch in zip("ABC", prefetches, strict=False):
+        channel.basic_qos(prefetch_count=prefetch, global_qos=is_shared)
+        channel.basic_consume(
+            "turns",
+            lambda _channel, method, _properties, body: got.append((body, method.consumer_tag)),
+            consumer_tag=tag,
+        )
+    publisher.tx_select()
+    for number in range(10):
+        properties = pika.BasicProperties(delivery_mode=2 if durable else 1)
+        publisher.basic_publish("", "turns", b"%d" % number, properties)
+    publisher.tx_commit()
+    wanted = sum(map(len, expected))
+    while len(got) < wanted:
+        connection.process_data_events(1)
+    publisher.queue_declare("turns", passive=True)  # everything that was delivered came before
+    tags = [tag for _, tag in sorted(got)]
+    assert sorted(tags) == sorted("".join(expected))
+    columns = [iter(part) for part in expected]
+    in_turn = [tag for _ in range(10) for column in columns if (tag := next(column, None))]
+    assert tags == in_turn
