@@ -420,9 +420,10 @@ class Connection(asyncio.BufferedProtocol):
     def _open_channel(self, number: int, channel: Channel | None) -> None:
         if channel is not None and not channel.is_closing:
             raise ConnectionFailed(504, "second 'channel.open' seen")
-        if number > self.channel_max:
-            text = "number of channels opened on a connection has reached the limit of"
-            raise ConnectionFailed(530, f"{text} {self.channel_max}")
+        if channel is None and len(self.channels) >= self.channel_max:  # whatever its number is
+            most, count = self.channel_max, len(self.channels)
+            text = f"number of channels opened on a connection ({count}) has reached"
+            raise ConnectionFailed(530, f"{text} the negotiated channel_max ({most})")
         self.broker.sessions.open_channel(self.login)
         self.channels[number] = Channel(self, number)
         self.send(number, "channel.open-ok", b"")

@@ -17,7 +17,6 @@ RUNNER = HERE.parents[4] / "shared" / "cases" / "behave.py"
 DIFFERENT = {
     "connection/method-on-unopened-channel": "504, where RabbitMQ forgets that the channel was never opened",
     "connection/unknown-class": "503, where RabbitMQ drops the socket",
-    "connection/channel-number-above-max": "530, where RabbitMQ ignores the limit it announced",
     "stream/offset-bogus-string": "406, where RabbitMQ answers 541",
     "stream/offset-list": "406, where RabbitMQ answers 541",
 }
