@@ -616,6 +616,29 @@ def test_closing_a_consumer_ends_the_tasks_that_wait(tmp_path: Path) -> None:
     with_stream(test, tmp_path / "s")
 
 
+def test_a_consumer_that_is_opening_when_its_stream_is_closed_ends(tmp_path: Path) -> None:
+    async def test() -> None:
+        stream = await AsyncStream.create(tmp_path / "s")
+        consumer = stream.consume(follow=True, start="next")
+        is_closing, open_consumer = threading.Event(), consumer._open
+
+        def open_late() -> StreamConsumer:
+            is_closing.wait(PATIENCE)
+            return open_consumer()
+
+        consumer._open = open_late  # type: ignore[method-assign]
+        waiting = asyncio.ensure_future(payloads_of(consumer))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(stream.close())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        is_closing.set()
+        await closing
+        assert await waiting == []
+
+    run(test())
+
+
 def test_closing_a_stream_stores_what_was_accepted_and_frees_the_lock(tmp_path: Path) -> None:
     async def test() -> tuple[AsyncStream, AsyncProducer]:
         stream = await AsyncStream.create(tmp_path / "s")

@@ -117,6 +117,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         while self._closing is None:
             if self._consumer is None:
                 await self._reading.run(self._open)
+                continue  # unless it was closed meanwhile
             consumer = self._require_open()
             # Only the event loop takes what was read, so no cancelled call can lose any.
             if (taken := take(consumer)) is not None:
