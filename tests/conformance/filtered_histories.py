@@ -97,6 +97,14 @@ class Shape:
     ttl: bool = False
 
 
+def drain_in_order(queue: ClassicQueue, drain: Callable[[ClassicQueue], None]) -> None:
+    """Drain a queue, and check the order of all that it delivered."""
+    drain(queue)
+    for consumer in queue.consumers[:1]:
+        assert isinstance(consumer, HistoryConsumer)
+        consumer.history.check_order()
+
+
 def draw_shape(rng: Random) -> Shape:
     shape = Shape(bound=rng.choice([3, 5, 1_000]), slices=rng.random() < 0.2)
     kind = rng.randrange(8)
@@ -130,6 +138,8 @@ class History:
         self.store = self._open_store()
         self.sent: list[Sent] = []
         self.consumers: list[HistoryConsumer] = []
+        # A message, one behind it that went first, and the consumer that got that.
+        self.in_front: list[tuple[Sent, Sent, HistoryConsumer]] = []
         self.tags = 0
         self.restarts = 0
         self.log: list[str] = [f"{self.shape}"]
@@ -220,9 +230,9 @@ class History:
         if self.shape.slices:  # what is not examined yet may go to whoever takes the next
             return
         for other in self.sent[: sent.number]:
-            if other.level == sent.level and self.is_alive(other):
-                wanted = self.is_wanted(consumer, other)
-                assert not wanted, f"{other.number} is in front of {sent.number}"
+            is_before = other.level == sent.level and self.is_alive(other)
+            if is_before and self.is_wanted(consumer, other):
+                self.in_front.append((other, sent, consumer))
         if self.shape.arguments.get("x-single-active-consumer"):
             assert self.queue.consumers[0] is consumer
             return
@@ -232,8 +242,16 @@ class History:
             if better.priority > consumer.priority and better.credit > 0:
                 assert not self.is_wanted(better, sent), f"{better.tag} comes first"
 
+    def check_order(self) -> None:
+        """What was in front of a message that was delivered went to another consumer, in the same turn."""
+        for other, sent, consumer in self.in_front:
+            is_in_turn = not self.is_alive(other) and other.consumer is not consumer
+            assert is_in_turn, f"{other.number} is in front of {sent.number}"
+        self.in_front.clear()
+
     def check_nobody_starves(self) -> None:
         """Everybody with room has what it wants; the numbers of the queue are those of the model."""
+        assert not self.in_front
         active = self.queue.consumers if self.consumers else []
         if self.shape.arguments.get("x-single-active-consumer"):
             active = active[:1]

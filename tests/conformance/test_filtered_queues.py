@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
+
 import pytest
 
 from headgate.broker import lane, queue_filters, selective
-from tests.conformance.filtered_histories import run_history
+from headgate.broker.queue import ClassicQueue
+from tests.conformance.filtered_histories import drain_in_order, run_history
 
 HISTORIES = 2_000
 FULL_HISTORIES = 50_000
@@ -21,6 +24,7 @@ def small_numbers(monkeypatch):
     monkeypatch.setattr(selective, "NOTES", 3)
     monkeypatch.setattr(queue_filters, "MOST_FOUND", 6)
     monkeypatch.setattr(queue_filters, "ROWS", 3)
+    monkeypatch.setattr(ClassicQueue, "drain", partialmethod(drain_in_order, ClassicQueue.drain))
 
 
 @pytest.mark.usefixtures("small_numbers")
