@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from headgate.insights.playground import find_problem as find_problem
     from headgate.insights.playground import try_filter as try_filter
     from headgate.insights.queues import QueueFacts as QueueFacts
+    from headgate.insights.queues import QueueSamples as QueueSamples
     from headgate.insights.queues import list_queues as list_queues
     from headgate.insights.queues import list_subscriptions as list_subscriptions
     from headgate.insights.queues import queue_facts as queue_facts
@@ -189,7 +190,13 @@ else:
                 "check_pipeline",
                 "pipeline_facts",
             ],
-            "queues": ["QueueFacts", "list_queues", "list_subscriptions", "queue_facts"],
+            "queues": [
+                "QueueFacts",
+                "QueueSamples",
+                "list_queues",
+                "list_subscriptions",
+                "queue_facts",
+            ],
             "routes": ["BindingFacts", "RouteFacts", "explain_route"],
             "streams": [
                 "CursorFacts",

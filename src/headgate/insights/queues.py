@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from headgate.queues import Database, QueueStats, RateLimit, Usage
+
+BETWEEN_S: Final = (
+    10.0,
+    600.0,
+)  # least and most between two looks; consumers report every 5 seconds
+MOST_SAMPLED: Final = 1_000  # queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +76,40 @@ def _facts(stats: QueueStats, limit: RateLimit | None) -> QueueFacts:
         oldest_ready_s=None if age is None else age / 1e6,
         consumers=stats.usage,
     )
+
+
+class QueueRates(NamedTuple):
+    """What the consumers of a queue did per second."""
+
+    claimed: float
+    acked: float
+
+
+class _Sample(NamedTuple):
+    at_s: float
+    claimed: int
+    acked: int
+    rates: QueueRates | None  # that were known then
+
+
+class QueueSamples:
+    """What the consumers of queues had done at the last look. Two looks make a rate."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, _Sample] = {}
+
+    def rates(self, queue: QueueFacts, now_s: float) -> QueueRates | None:
+        """The rates since the last look at this queue; None if there was none lately."""
+        claimed = sum(usage.rows for usage in queue.consumers.values())
+        acked = sum(usage.acked for usage in queue.consumers.values())
+        least_s, most_s = BETWEEN_S
+        last, rates = self._last.get(queue.name), None
+        if last is not None and last.at_s <= now_s <= last.at_s + most_s and last.acked <= acked:
+            passed = now_s - last.at_s
+            if passed < least_s:
+                return last.rates
+            rates = QueueRates((claimed - last.claimed) / passed, (acked - last.acked) / passed)
+        if len(self._last) >= MOST_SAMPLED:
+            self._last.clear()
+        self._last[queue.name] = _Sample(now_s, claimed, acked, rates)
+        return rates

@@ -1,10 +1,12 @@
 """Queues on SQL that a broker shows: administrators change them by its API and its pages."""
 
+import re
 from datetime import timedelta
 
 import httpx
 import pytest
 
+from headgate.insights.queues import QueueRates, QueueSamples
 from headgate.queues import connect
 from headgate.testing import Broker
 
@@ -112,3 +114,11 @@ def test_only_administrators_see_what_changes_a_queue(database):
         assert "Requeue" not in httpx.get(page, auth=("eve", "p")).text
         dead = f"{broker.http_url}/api/headgate/sql-queues/new%20orders/dead"
         assert httpx.delete(dead, auth=("eve", "p")).status_code == 401
+
+
+def test_a_queue_that_is_looked_at_twice_shows_what_its_consumers_do(database, monkeypatch):
+    monkeypatch.setattr(QueueSamples, "rates", lambda *_: QueueRates(1234.0, 0.5))
+    with Broker(database=database) as broker:
+        page = httpx.get(f"{broker.http_url}/sql-queue?name=new%20orders", auth=GUEST).text
+    assert re.search(r"1,234<small>/s</small></b><span>claimed", page)
+    assert re.search(r"0.5<small>/s</small></b><span>acknowledged", page)

@@ -1,11 +1,13 @@
 """Facts about queues and subscriptions, without the command line."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from headgate.errors import HeadgateError
-from headgate.insights import list_queues, list_subscriptions, queue_facts
+from headgate.insights import QueueSamples, list_queues, list_subscriptions, queue_facts
+from headgate.queues import Usage
 
 
 @pytest.fixture
@@ -47,3 +49,22 @@ def test_queues_are_listed_with_subscriptions(shop):
 def test_a_queue_that_does_not_exist_is_refused(shop):
     with pytest.raises(HeadgateError, match="nosuch"):
         queue_facts(shop, "nosuch")
+
+
+def test_two_looks_at_a_queue_make_rates(shop):
+    facts, samples = queue_facts(shop, "orders"), QueueSamples()
+
+    def look(at_s, *counts):
+        consumers = {
+            str(n): Usage(rows=rows, acked=acked) for n, (rows, acked) in enumerate(counts)
+        }
+        return samples.rates(replace(facts, consumers=consumers), at_s)
+
+    assert look(0.0) is None
+    assert look(5.0, (50, 40)) is None  # too soon
+    assert look(20.0, (150, 90), (50, 10)) == (10.0, 5.0)
+    assert look(24.0, (900, 900)) == (10.0, 5.0)  # as before
+    assert look(40.0, (200, 100)) == (0.0, 0.0)
+    assert look(2_000.0, (900, 900)) is None  # too long ago
+    assert look(2_020.0, (3, 3)) is None  # another queue of that name
+    assert look(2_030.0, (13, 8)) == (1.0, 0.5)

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 from headgate.broker import Broker
 from headgate.errors import HeadgateError
-from headgate.insights import NodeOptions, find_stream
+from headgate.insights import NodeOptions, QueueSamples, find_stream
 from headgate.queues import Database, connect, hide_password
 
 
@@ -62,6 +62,7 @@ class Site:
     database: str | None = None
     broker: Broker | None = None
     node: NodeOptions = field(default_factory=NodeOptions)
+    samples: QueueSamples = field(default_factory=QueueSamples)  # of the queues of the database
 
     @property
     def running(self) -> Broker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from starlette.responses import Response
@@ -50,6 +51,7 @@ def show_queue(visit: Visit) -> Response:
         state=visit.ask("state"),
         problem=problem,
         facts=facts,
+        rates=visit.site.samples.rates(facts, time.monotonic()),
         page=page,
         advice=advice if advice is not None and advice.scans else None,
         following=None if following is None else visit.link(before=following),
