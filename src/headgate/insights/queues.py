@@ -8,10 +8,8 @@ from typing import Final, NamedTuple
 
 from headgate.queues import Database, QueueStats, RateLimit, Usage
 
-BETWEEN_S: Final = (
-    10.0,
-    600.0,
-)  # least and most between two looks; consumers report every 5 seconds
+# The least and the most between two looks that make a rate; consumers report every 5 seconds.
+BETWEEN_S: Final = (10.0, 600.0)
 MOST_SAMPLED: Final = 1_000  # queues
 
 
