@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from headgate.errors import (
     StreamWriteError,
 )
 from headgate.message import Message
+from headgate.streams.event_loop import call_in_thread
 from headgate.streams.read import async_consumer
 from headgate.streams.read.consumer import StreamConsumer
 from headgate.streams.read.cursors import Cursors
@@ -620,23 +622,43 @@ def test_a_consumer_that_is_opening_when_its_stream_is_closed_ends(tmp_path: Pat
     async def test() -> None:
         stream = await AsyncStream.create(tmp_path / "s")
         consumer = stream.consume(follow=True, start="next")
-        is_closing, open_consumer = threading.Event(), consumer._open
+        is_opening, may_open = threading.Event(), threading.Event()
+        open_consumer = consumer._open_consumer
 
         def open_late() -> StreamConsumer:
-            is_closing.wait(PATIENCE)
+            is_opening.set()
+            may_open.wait(PATIENCE)
             return open_consumer()
 
-        consumer._open = open_late  # type: ignore[method-assign]
+        consumer._open_consumer = open_late
         waiting = asyncio.ensure_future(payloads_of(consumer))
-        await asyncio.sleep(0)
+        await asyncio.to_thread(is_opening.wait, PATIENCE)
         closing = asyncio.ensure_future(stream.close())
-        for _ in range(3):
-            await asyncio.sleep(0)
-        is_closing.set()
+        for _ in range(10):  # a close that does not wait for the opening is done by then
+            with suppress(RuntimeError):  # it has no threads any more
+                await call_in_thread(stream._executor, int)
+        assert not closing.done()
+        may_open.set()
         await closing
         assert await waiting == []
+        assert await payloads_of(consumer) == []
+        assert [batch async for batch in consumer.batches()] == []
 
     run(test())
+
+
+def test_a_consumer_that_is_first_used_after_its_close_does_not_open(tmp_path: Path) -> None:
+    async def test(stream: AsyncStream) -> None:
+        await publish(stream, b"x")
+        consumer = stream.consume()
+        await consumer.close()
+        assert await payloads_of(consumer) == []
+        assert [batch async for batch in consumer.batches()] == []
+        for use in (consumer.lag(), consumer.seek("first"), consumer.__aenter__()):
+            with pytest.raises(StreamClosed, match="was closed"):
+                await use
+
+    with_stream(test, tmp_path / "s")
 
 
 def test_closing_a_stream_stores_what_was_accepted_and_frees_the_lock(tmp_path: Path) -> None:

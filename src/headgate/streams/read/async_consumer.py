@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from headgate.columns import Record
-from headgate.errors import StreamError
+from headgate.errors import StreamClosed, StreamError
 from headgate.message import Message
 from headgate.streams.event_loop import FileChanges, Lane
 from headgate.streams.read.consumer import StreamConsumer, timeout_s
@@ -100,10 +100,8 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
 
         `commit` then stores the position behind the last batch.
         """
-        if self._consumer is None:
-            await self._reading.run(self._open)
-        self._require_open().check_batches()
         with suppress(StopAsyncIteration):
+            (await self._opened()).check_batches()
             while True:
                 yield await self._next(StreamConsumer.take_batch, StreamConsumer.fill_batch)
 
@@ -116,7 +114,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         deadline: float | None = None
         while self._closing is None:
             if self._consumer is None:
-                await self._reading.run(self._open)
+                await self._opened()
                 continue  # unless it was closed meanwhile
             consumer = self._require_open()
             # Only the event loop takes what was read, so no cancelled call can lose any.
@@ -132,8 +130,19 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
                 break
         raise StopAsyncIteration
 
+    async def _opened(self) -> StreamConsumer:
+        """Return the consumer, opened now if it was not yet; StopAsyncIteration if it was closed before that."""
+        try:
+            return self._consumer or await self._reading.run(self._open)
+        except StreamClosed:
+            if self._closing is None:
+                raise
+            raise StopAsyncIteration from None
+
     def _open(self) -> StreamConsumer:
         if self._consumer is None:
+            if self._closing is not None:
+                raise StreamClosed(f"a consumer of {self._directory} was closed")
             self._consumer = self._open_consumer()
         return self._consumer
 
@@ -143,7 +152,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
             return False
         if self._changes is None:
             self._changes = FileChanges(self._directory)
-            return True  # one more look finds what was published before the watch began
+            return True  # one more poll finds what was published before the watch began
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             return False
@@ -172,9 +181,12 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         if self._changes is not None:
             self._changes.close()
         await self._committing.run(lambda: None)  # the last commit has ended
-        if self._consumer is not None:
-            await self._reading.run(self._consumer.close)
+        await self._reading.run(self._close_opened)  # after the opening, if one is under way
         self._on_close(self)
+
+    def _close_opened(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
 
     async def __aenter__(self) -> AsyncStreamConsumer:
         await self._reading.run(self._open)
