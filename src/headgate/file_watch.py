@@ -47,9 +47,9 @@ class Watch:
         accepts: Callable[[str], bool] = lambda name: True,
         on_change: Callable[[], object] | None = None,
     ) -> None:
-        """Watch directories; only files whose name is accepted wake.
+        """Watch directories; only changes of files whose name is accepted end a wait.
 
-        `on_change` is called instead, by the thread that wakes, and must not block; such a watch is not waited for.
+        Instead of waiting, give `on_change`: it is called by the thread that reports changes, and must not block.
         """
         self.directories, self.accepts = [os.path.abspath(d) for d in directories], accepts
         self._on_change, self._closed = on_change, False
@@ -65,7 +65,7 @@ class Watch:
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def _begin_in_child(self) -> None:
-        """In a forked child, watch without what was reported to the parent; what was called there is not called here."""
+        """In a forked child, watch without what was reported to the parent; a watch with `on_change` is not continued."""
         self._forget_changes()
         if not self._closed and self._on_change is None:
             _watcher.add(self)
@@ -75,7 +75,7 @@ class Watch:
         if timeout is not None and timeout <= 0:
             _watcher.read()
             timeout = 0
-        else:
+        elif not self.is_told:
             _watcher.start()
         try:
             self._wakes.get(timeout=timeout)
@@ -99,8 +99,13 @@ class Watch:
                 self._changed_in.add(directory)
         if self._on_change is not None:
             self._on_change()
-        elif self._wakes.empty():
+        elif not self.is_told:
             self._wakes.put(None)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a change was reported that no `wait` has returned for yet."""
+        return not self._wakes.empty()
 
     @property
     def is_announced(self) -> bool:
@@ -143,7 +148,7 @@ class Announcer:
         self._watcher.notify(self._directory)
 
     def close(self) -> None:
-        """Let the kernel report again; once. From now on others may change the directory."""
+        """Let the kernel report again, since others may change the directory from now on. To be called once."""
         self._watcher.announce(self._directory, -1)
 
 
@@ -203,14 +208,16 @@ class _Watcher:
                 self._inotify = None
 
     def start(self) -> None:
-        """Have the thread run as long as there are watches."""
+        """Have the thread run as long as there are watches, and read what the kernel reports from now on."""
         if self._reader is None:
             with self._lock:
                 if self._reader is None and self._folders:
                     self._reader = _Reader(self)
+        elif self._reader.rests:
+            self._reader.resume()
 
     def announce(self, path: str, number: int) -> None:
-        """Count those in this process that announce the changes of a directory."""
+        """Change the number of announcers of a directory in this process; while there are any, the kernel is not asked."""
         with self._lock:
             self._announced[path] += number
             if self._announced[path] <= 0:
@@ -220,7 +227,7 @@ class _Watcher:
                 self._ignore(folder)
                 self._observe(folder)
         if folder is not None:
-            self.notify(path)  # of what the kernel had to report until now, or has missed
+            self.notify(path)  # a change that the kernel had to report until now would be lost
 
     def are_announced(self, paths: Iterable[str]) -> bool:
         """Whether this process announces the changes of all these directories."""
@@ -253,6 +260,12 @@ class _Watcher:
         changed = [folder for folder in polled if _look(folder)]
         _tell((watch, folder.path) for folder in changed for watch in list(folder.watches))
         return bool(changed)
+
+    def are_told(self) -> bool:
+        """Whether every watch was told of a change that it has not waited for yet."""
+        with self._lock:
+            folders = self._folders.values()
+            return all(watch.is_told for folder in folders for watch in folder.watches)
 
     @property
     def polls(self) -> bool:
@@ -331,18 +344,26 @@ class _Watcher:
 
 
 class _Reader:
-    """The thread that waits for reports of the kernel, and polls where there are none."""
+    """The thread that waits for reports of the kernel, and polls where there are none.
+
+    It rests while all watches have a change to look at: the kernel keeps the reports, and adds none that is like the last.
+    """
 
     def __init__(self, watcher: _Watcher) -> None:
-        self._watcher, self._ended = watcher, False
+        self._watcher, self._ended, self.rests = watcher, False, False
         self._files: tuple[int, ...] = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="headgate file watch", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Have it see what is to be watched now."""
+        """Let the thread look at what is to be watched now."""
         with suppress(BlockingIOError, OSError, ValueError):  # full: it is woken already; or closed
             os.write(self._files[-1], b"\0")
+
+    def resume(self) -> None:
+        """Read again what the kernel reports."""
+        self.rests = False
+        self.wake()
 
     def end(self) -> None:
         """End the thread, and wait for that, except in the thread itself."""
@@ -360,7 +381,7 @@ class _Reader:
         pause, woken = _FIRST_POLL, self._files[0]
         while not self._ended:
             poll = select.poll()
-            for fd in (woken, self._watcher.descriptor):
+            for fd in (woken, None if self.rests else self._watcher.descriptor):
                 if fd is not None:
                     poll.register(fd, select.POLLIN)
             poll.poll(pause * 1000 if self._watcher.polls else None)
@@ -369,6 +390,8 @@ class _Reader:
             try:
                 self._watcher.read()
                 pause = self._poll(pause)
+                self.rests = True  # first: who waits from now on resumes it
+                self.rests = self._watcher.are_told()
             except Exception:  # only the last watch ends this thread
                 _log.exception("file changes could not be reported")
         self.close_files()

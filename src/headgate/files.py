@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 UNFINISHED_SUFFIX: Final = ".new"
-BUSY_MS: Final = 5_000  # that a copy waits for one who has a database to itself
+BUSY_MS: Final = 5_000  # how long a copy waits for a process that has locked the database
 _HERE: Final = -100  # AT_FDCWD: paths are relative to the working directory
 _EXCHANGE: Final = 2  # RENAME_EXCHANGE
 
@@ -44,7 +44,7 @@ def put_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _unfinished(path: Path) -> Iterator[Path]:
-    """The name of a file that is to replace another; it is removed when that fails, for instance on a full disk."""
+    """Yield the name of a file that is to replace another; it is removed if that fails, for instance on a full disk."""
     new = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
     try:
         yield new
@@ -83,7 +83,7 @@ def write_all(fd: int, content: bytes | memoryview) -> None:
 
 def copy_database(source: Path, target: Path) -> None:
     """Copy an SQLite database as it is at one moment, while others, in this process too, read and write it."""
-    # As they have it open: another SQLite library does not see the locks of its own process, and would copy torn pages.
+    # With apsw, as the queues: another SQLite library does not see the locks of this process, and would copy torn pages.
     import apsw
 
     with (

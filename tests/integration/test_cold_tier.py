@@ -25,10 +25,10 @@ from headgate.streams.cold.compaction import compact, list_candidates, run_compa
 from headgate.streams.cold.location import ColdFile
 from headgate.streams.cold.manifest import delete_cold, list_manifests, read_manifest, read_note
 from headgate.streams.cold.segment import ColdSegment, parquet_name, stream_name
-from headgate.streams.format import segment_files
+from headgate.streams.format import SegmentFile, segment_files
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.entry_filters import Decision
-from headgate.streams.segments.segment import ChunkMetadata
+from headgate.streams.segments.segment import ChunkMetadata, Segment
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.dump import dump_lines, dump_segment
 from headgate.streams.upkeep.verification import repair, verify
@@ -267,6 +267,23 @@ def test_compaction_does_not_bring_back_deleted_segments(sealed_stream: Path) ->
     assert tiers(sealed_stream) == [".arrow", ".arrow", ".arrow", ".log"]
     assert parquet_files(sealed_stream) == []
     assert read(sealed_stream) == MESSAGES[100:]
+
+
+def test_a_candidate_that_retention_deletes_meanwhile_is_left_out(
+    sealed_stream: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = SegmentCatalog.open
+
+    def trim_before(catalog: SegmentCatalog, file: SegmentFile) -> Segment:
+        if file.first_offset == 0:
+            monkeypatch.undo()
+            with Stream.open(sealed_stream) as opened:
+                opened.trim(before_offset=100)
+        return real(catalog, file)
+
+    monkeypatch.setattr(SegmentCatalog, "open", trim_before)
+    found = list_candidates(sealed_stream)
+    assert [candidate.file.first_offset for candidate in found] == [100, 200, 300]
 
 
 def test_a_second_compaction_at_the_same_time_is_refused(sealed_stream: Path) -> None:

@@ -16,12 +16,19 @@ from headgate.filters.parser import parse
 from headgate.message import OPAQUE, Message
 from headgate.streams.format import log_path
 from headgate.streams.options import StreamOptions
-from headgate.streams.segments import clustering, segment_rows
+from headgate.streams.segments import clustering, seal, segment_rows
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.segments.sealed import SealedSegment
 from headgate.streams.segments.summary import LAST, MAX_BOUND
 from tests import generate
-from tests.unit.streams.written_segments import offsets_of, scan_all, seal_at, stamped, write_hot
+from tests.unit.streams.written_segments import (
+    CLOCK,
+    offsets_of,
+    scan_all,
+    seal_at,
+    stamped,
+    write_hot,
+)
 
 
 def orders(count: int, seed: int = 0) -> list[Message]:
@@ -246,3 +253,32 @@ def test_tiny_chunks_are_joined_before_they_are_sealed(
     write_hot(tmp_path, 0, cuts)
     segment = SealedSegment(seal_at(tmp_path, 0, ["a"]))
     assert messages_of(segment) == list(map(stamped, messages))
+
+
+def test_a_header_named_like_what_reserves_space_in_the_footer_is_sealed(tmp_path: Path) -> None:
+    name = ("headgate.checks " * 16)[:255]
+    messages = [Message(b"a", headers={name: "x"}, timestamp=CLOCK)]
+    assert messages_of(sealed(tmp_path, messages)) == messages
+
+
+def test_a_sealed_file_that_cannot_be_read_does_not_replace_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_hot(tmp_path, 0, [orders(10)])
+    monkeypatch.setattr(seal, "_fill_in", lambda *arguments: None)
+    with pytest.raises(StreamCorrupt, match="footer"):
+        seal_at(tmp_path, 0)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".idx", ".log"]
+
+
+def test_sets_hold_the_largest_integers(tmp_path: Path) -> None:
+    largest = 2**63 - 1
+    messages = [Message(b"", headers={"x": x}) for x in (largest - 1, largest)]
+    sealed(tmp_path, messages)
+    for filter, expected in {
+        f"x < {largest}": [0],
+        f"x = {largest - 1}": [0],
+        f"x = {largest}": [1],
+        f"x >= {largest - 1}": [0, 1],
+    }.items():
+        assert offsets_of(scan_all(tmp_path, filter)[0]) == expected, filter

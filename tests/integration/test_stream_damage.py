@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import struct
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -19,7 +20,7 @@ from headgate.streams.cold import write
 from headgate.streams.cold.compaction import compact
 from headgate.streams.format import sealed_path
 from headgate.streams.segments import clustering as cluster
-from headgate.streams.segments.sealed import SealedSegment
+from headgate.streams.segments.sealed import SUMMARY_KEY, SealedSegment, checks_dtype
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import repair, verify
 from tests.conftest import FULL
@@ -216,6 +217,25 @@ def test_a_segment_that_cannot_be_opened_is_named_by_its_offsets(without_footer:
     assert lost == 100
 
 
+def test_a_header_named_like_a_table_of_checksums_does_not_keep_repair_from_the_messages(
+    tmp_path: Path,
+) -> None:
+    path, name = tmp_path / "s", "A" * 120  # h.i.AAA… is as long as the table of one chunk
+    with Stream.create(path) as stream:
+        with stream.producer() as producer:
+            for n in range(ROWS):
+                producer.publish(b"", headers={name: n})
+        [file] = stream.seal(all=True)
+    segment = SealedSegment(file)
+    checks = (len(segment) + 1) * checks_dtype(len(segment.names)).itemsize + 4
+    assert len(f"h.i.{name}") == -(-checks // 3) * 4
+    flip(file, file.read_bytes().rindex(SUMMARY_KEY) + 60)
+    with pytest.raises(StreamCorrupt, match="the footer"):
+        SealedSegment(file)
+    assert repair(path).fine
+    assert [record.offset for record in read_past(path)[0]] == list(range(ROWS))
+
+
 def test_a_damaged_footer_does_not_keep_a_reader_from_starting_later(without_footer: Path) -> None:
     with Stream.open(without_footer) as stream:
         for start, first in (("1h", 200), (timedelta(hours=2, minutes=30), 100), (150, 150)):
@@ -289,3 +309,39 @@ def test_an_unreadable_cold_segment_is_left_alone(path: Path) -> None:
     records, lost = read_past(path)
     assert [r.offset for r in records] == list(range(200, 210))
     assert lost == 200
+
+
+def test_damage_beside_the_offsets_of_a_scan_is_not_noticed(tmp_path: Path) -> None:
+    values = [i * 37 % 200 * 1_000_003 for i in range(200)]
+    with Stream.create(tmp_path / "s", indexed=["region"]) as stream:
+        with stream.producer() as producer:
+            for i, value in enumerate(values):
+                headers = {"region": ["EU", "US"][i % 2], "amount": value}
+                producer.publish(b"", headers=headers)
+        [file] = stream.seal(all=True)
+        segment = SealedSegment(file)
+        damaged = segment.chunk(len(segment) - 1).offsets().tolist()
+        wanted = damaged[0] + 1  # is in another chunk
+        assert wanted < damaged[1]
+        amounts = struct.pack("<3q", *(values[offset] for offset in damaged[:3]))
+        flip(file, file.read_bytes().index(amounts))
+        filter = f"amount >= {values[wanted]}"
+        with pytest.raises(StreamCorrupt):
+            stream.scan(filter).to_table()
+        for on_corrupt in ("error", "skip"):
+            scan = stream.scan(filter, start=wanted, end=wanted + 1, on_corrupt=on_corrupt)
+            assert scan.to_table().column("offset").to_pylist() == [wanted]
+            assert scan.stats.messages_lost == 0
+
+
+def test_an_open_stream_reads_what_repair_has_replaced(path: Path) -> None:
+    file = sealed_path(path, 100)
+    position, lost = damaged_payload(file, 3)
+    flip(file, position)
+    with Stream.open(path) as stream:
+        with pytest.raises(StreamCorrupt):
+            list(stream.consume())
+        repair(path)
+        with stream.consume() as consumer:
+            found = [record.offset for record in consumer.records()]
+    assert found == [i for i in range(210) if i not in lost]

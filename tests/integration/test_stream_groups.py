@@ -24,8 +24,10 @@ from headgate.errors import PositionLost, StreamError, StreamOptionsError
 from headgate.message import Message
 from headgate.streams.format import MEMBERS
 from headgate.streams.read import group as group_module
+from headgate.streams.read.consumer import StreamConsumer
 from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
+from tests.forked import in_child
 from tests.patience import PATIENCE, wait_until
 
 VICTIM = Path(__file__).with_name("group_victim.py")
@@ -187,6 +189,41 @@ def test_a_prepared_commit_counts_what_was_returned_when_it_was_prepared(numbers
         assert position(numbers) == 15
         member.commit()
         assert position(numbers) == 35
+
+
+def test_a_commit_that_meets_the_next_share_marks_nothing_of_it_done(
+    numbers: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    position_of = StreamConsumer.position.fget
+    assert position_of is not None
+    with numbers.join_group("g") as second:
+        with numbers.join_group("g") as first:
+            assert offsets(first, 1) == [0]
+            assert offsets(second, 10) == list(range(10, 20))
+        reading = iter([True])
+
+        def read_on(consumer: StreamConsumer) -> int:
+            found: int = position_of(consumer)
+            if next(reading, False):  # as the thread does that reads for asyncio
+                assert consumer.fill_buffer()
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(StreamConsumer, "position", property(read_on))
+            second.commit()
+        assert position(numbers) == 0
+        assert offsets(second, 10) == list(range(10))
+        second.commit()
+        assert position(numbers) == 20
+
+
+def test_a_forked_child_leaves_the_group_to_its_parent(numbers: Stream) -> None:
+    with numbers.join_group("g") as member:
+        assert offsets(member, 5) == list(range(5))
+        assert "has left the group" in in_child(member.commit)
+        assert in_child(member.close) == "None"
+        member.commit()
+        assert position(numbers) == 5
 
 
 def test_a_cursor_belongs_to_a_group_or_to_a_consumer(numbers: Stream) -> None:

@@ -62,26 +62,30 @@ def steps_between(full: bool) -> Iterator[int]:
     return count(1, 1 if full else 11)
 
 
+@pytest.mark.parametrize("claimed", [False, True], ids=["marked", "unmarked"])
 @pytest.mark.parametrize("name", [None, "p"])
 @pytest.mark.parametrize("act", [Writer.commit, Writer.roll])
 def test_an_accepted_message_is_stored_once_wherever_its_commit_is_interrupted(
-    tmp_path: Path, full: bool, act: Callable[[Writer], None], name: str | None
+    tmp_path: Path, full: bool, act: Callable[[Writer], None], name: str | None, claimed: bool
 ) -> None:
     # Three messages of three chunks in two segments, then a fourth.
     options = StreamOptions(segment_bytes=8192, chunk_bytes=3000, fsync="never")
-    marks = [None if name is None else (name, i) for i in range(4)]
     sent = [b"%d" % i + b"-" * 2500 for i in range(4)]
     for step in steps_between(full):
         path = tmp_path / str(step)
         path.mkdir()
         save_options(path, options)
         with closing(Writer(path, options, "test")) as writer:
-            for payload, mark in zip(sent[:3], marks, strict=False):
-                message = Message(payload)
-                writer.pending.add_many([message if mark is None else (*mark, message)])
+            if claimed:
+                writer.pending.claim_unmarked(name)
+            for payload in sent[:3]:
+                if claimed:
+                    writer.pending.items.append(Message(payload))
+                else:
+                    writer.pending.add(Message(payload), name, None)
             came = interrupted_at(step, partial(act, writer))
             seen = read(path)
-            writer.accept([Message(sent[3])], marks[3])
+            writer.accept([Message(sent[3])], name)
             writer.commit()
             assert read(path)[: len(seen)] == seen, step
         assert read(path) == sent, step

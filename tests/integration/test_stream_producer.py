@@ -108,6 +108,19 @@ def test_a_full_chunk_is_written_at_once(tmp_path):
         assert chunk_counts(stream)[4:] == [1] * 5
 
 
+def test_a_batch_whose_columns_are_mostly_null_is_cut_into_fewer_chunks(tmp_path):
+    kinds = (lambda i: i, lambda i: float(i), lambda i: f"v{i % 3}", lambda i: f"value {i}")
+    rows = [{f"n{i % 20}": kinds[i % 4](i)} for i in range(1000)]
+    counts = {}
+    for nbytes in (10_000, 40_000):
+        with Stream.create(tmp_path / f"{nbytes}", chunk_bytes=nbytes) as stream:
+            with stream.producer() as producer:
+                producer.publish_many([Message(headers=row) for row in rows])
+            counts[nbytes] = max(chunk_counts(stream))
+            assert [dict(message.headers) for message in stream.consume()] == rows
+    assert counts == {10_000: 250, 40_000: 1000}
+
+
 def test_a_batch_with_huge_headers_is_cut_into_more_chunks(tmp_path):
     with Stream.create(tmp_path / "s", chunk_bytes=10_000) as stream:
         with stream.producer("p") as producer:
@@ -366,6 +379,34 @@ def test_threads_share_a_named_producer_without_losing_a_message(stream):
         thread.join()
     producer.close()
     assert len(payloads(stream)) == 4000
+    assert stream.producer("p").last_publishing_id == 3999
+
+
+def test_producers_that_publish_at_once_keep_their_own_ids(tmp_path):
+    def publish(producer):
+        for number in range(600):
+            given = number if producer.name and number % 5 == 4 else None
+            assert producer.publish(b"%d" % number, key=producer.name, publishing_id=given)
+            if producer.name and number % 7 == 0:
+                assert producer.last_publishing_id == number
+
+    with Stream.create(tmp_path / "s", linger=timedelta(0), chunk_messages=50) as stream:
+        producers = [stream.producer(name) for name in ("p", "q", None)]
+        threads = [threading.Thread(target=publish, args=(producer,)) for producer in producers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for producer in producers:
+            producer.close()
+        found = list(stream.consume())
+        for name in ("p", "q", None):
+            assert [int(m.payload) for m in found if m.key == name] == list(range(600))
+    with Stream.open(tmp_path / "s") as stream:
+        for name in ("p", "q"):
+            with stream.producer(name) as producer:
+                assert producer.last_publishing_id == 599
+                assert not producer.publish(b"again", publishing_id=599)
 
 
 # ---- filter values -----------------------------------------------------------------------------------

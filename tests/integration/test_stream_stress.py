@@ -101,11 +101,14 @@ def test_every_message_is_stored_once_through_many_rolls_while_others_read_and_s
         pass
     assert witness.seen["sent"] == list(range(sent))
     assert witness.seen["deposits"] == list(range(3 * deposits))
-    assert verify(stream.path).fine
+    problems = verify(stream.path).problems
+    # What becomes cold last is removed by the writer that opens next, where one held the lock at that moment.
+    assert [p for p in problems if "became cold" not in p.what] == []
     with Stream.open(stream.path) as again:
         assert again.producer("p").confirmed_publishing_id == sent - 1
         assert again.next_offset == witness.next_offset
     outsider.close()
+    assert verify(stream.path).fine
 
 
 def _publish_while(

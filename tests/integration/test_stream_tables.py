@@ -84,6 +84,13 @@ def test_a_schema_names_the_columns_and_a_double_shows_integers(orders):
     assert table.to_pylist() == [{"offset": 0, "h.s.region": "EU"}]
 
 
+def test_types_may_be_given_by_name(orders):
+    schema = {"amount": "float64", "h.s.region": "utf8", "offset": "int64"}
+    table = orders.scan(end=1).to_reader(schema).read_all()
+    assert table.to_pylist() == [{"amount": 0.0, "h.s.region": "EU", "offset": 0}]
+    assert table.schema.types == [pa.float64(), pa.string(), pa.int64()]
+
+
 @pytest.mark.parametrize(
     ("schema", "complaint"),
     [

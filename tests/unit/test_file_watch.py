@@ -171,6 +171,29 @@ def test_a_callback_that_fails_keeps_nobody_else_from_being_told(tmp_path, caplo
     assert "a mistake" in caplog.text
 
 
+def test_reports_are_left_to_the_kernel_while_nobody_wants_to_know_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(wake, "_watcher", wake._Watcher())
+    read, watcher = threading.Semaphore(0), wake._watcher
+    read_reports = watcher.read
+    monkeypatch.setattr(watcher, "read", lambda: (read_reports(), read.release()))
+    with Watch(tmp_path) as watch:
+        watcher.start()
+        (tmp_path / "a").write_bytes(b"1")
+        while not watcher._reader.rests:
+            assert read.acquire(timeout=20)
+        while read.acquire(timeout=0.02):
+            pass
+        (tmp_path / "b").write_bytes(b"2")
+        assert not read.acquire(timeout=0.05)
+        assert watch.wait(20)
+        assert watch.take_changed() == {str(tmp_path)}
+        assert watch.wait(20)  # the second change
+        while watch.wait(0.02):
+            pass
+        (tmp_path / "c").write_bytes(b"3")
+        assert watch.wait(20)
+
+
 def test_a_removed_directory_wakes_and_so_does_its_successor(tmp_path):
     folder = tmp_path / "d"
     folder.mkdir()

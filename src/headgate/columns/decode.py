@@ -34,7 +34,7 @@ class BatchColumns:
         return rows
 
     def view(self, field: Field, view: View) -> pa.Array | None:
-        """Return the values of that kind, null elsewhere; None when no row holds one."""
+        """Return the values of a field that are of this kind, null elsewhere; None when no row holds one."""
         if field.scope == "sys" and SYS_KINDS[field.name] != view:
             return None
         at = self._schema.get_field_index(column_name(field, view))

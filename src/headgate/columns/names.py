@@ -81,5 +81,5 @@ def field_key(field: Field) -> str:
 
 
 def parse_field_key(key: str) -> Field:
-    """Return the field that `field_key` named."""
+    """Return the field of a key that `field_key` returned."""
     return Field(_SCOPES[key[0]], key[2:]) if key[1:2] == "." else Field("sys", key)

@@ -1,9 +1,8 @@
 """Headers beyond the limit of a chunk's columns: as JSON in one `overflow` column.
 
-A typed column is there as a whole or not at all. A header without a column is in the overflow of its row:
-`{"amount":12,"note":"x","table":[]}`, keys sorted, `[]` for an opaque value. Rows of one batch may keep a header in
-different places, a column or their overflow; a row keeps it in one of them. Reading a view from the overflow is slower
-than reading a column, and just as exact.
+A header that has no column is in the overflow of its row: `{"amount":12,"note":"x","table":[]}`, keys sorted, `[]` for an
+opaque value. A row has a header either in a column or in its overflow; the rows of one batch may differ in that. Reading
+a view from the overflow is slower than reading a column, and just as exact.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class HeaderChoice:
         self.rest: Rest | None = None  # None: every header has a column
 
     def choose(self, rows: Sequence[Mapping[str, HeaderValue]]) -> Collection[str] | None:
-        """Choose from messages with different headers, before there is a column for each: names may be very many."""
+        """Choose the headers that become columns before columns are made, as there may be very many names; None: all."""
         counts = Counter(chain.from_iterable(rows))
         if len(counts) <= MAX_HEADER_COLUMNS:
             return None

@@ -7,7 +7,7 @@ A stream's own columns differ from batch to batch, and hold one kind of value ea
     h.s.amount, h.i.amount, …      one kind of a header that holds several, or that has the name of a field
     p.s.subject, …                 a property
 
-A header of another kind than its column is null there. A column of doubles shows integers, too.
+A value of another kind than its column is null there; but a column of doubles shows integers, too.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PlainColumn:
     views: tuple[View, ...] = ()
 
     def stored(self) -> Iterator[str]:
-        """Yield the columns of a stream in which its values are."""
+        """Yield the columns of a stream that hold the values of this column."""
         if self.field is None or self.field.scope == "sys":
             yield self.name
             return
@@ -81,7 +81,7 @@ class PlainColumn:
             yield OVERFLOW
 
     def read(self, columns: BatchColumns) -> pa.Array:
-        """Return its values in a batch of a stream."""
+        """Return the values of this column in a batch of a stream."""
         arrays = [_cast(array, self.type) for array in self._arrays(columns)]
         if not arrays:
             return pa.nulls(columns.num_rows, self.type)
@@ -133,15 +133,17 @@ def _plain_column(name: str, kind: pa.DataType) -> PlainColumn:
         check_header_name(name)
     except InvalidMessage as problem:
         raise StreamOptionsError(f"schema: {problem}") from None
-    _check_type(name, kind, (pa.string(), pa.int64(), pa.float64(), pa.bool_(), *_TEXT))
+    kind = _check_type(name, kind, (pa.string(), pa.int64(), pa.float64(), pa.bool_(), *_TEXT))
     return PlainColumn(name, kind, Field("header", name), _HEADER_VIEWS[kind])
 
 
 def _check_type(name: str, kind: object, known: Collection[pa.DataType]) -> pa.DataType:
-    if kind not in known:
-        types = ", ".join(dict.fromkeys(map(str, known)))
-        raise StreamOptionsError(f"schema: {name!r} can be {types}, not {kind}")
-    return kind
+    """Return the type, also if only its name was given; refuse one that is not among the known ones."""
+    for type in known:
+        if type == kind:
+            return type
+    types = ", ".join(dict.fromkeys(map(str, known)))
+    raise StreamOptionsError(f"schema: {name!r} can be {types}, not {kind}")
 
 
 def typed_schema(stored: Iterable[str]) -> pa.Schema:
@@ -186,7 +188,7 @@ def stored_columns(columns: Iterable[PlainColumn]) -> tuple[str, ...]:
 
 
 def project_batch(batch: pa.RecordBatch, columns: Collection[PlainColumn]) -> pa.RecordBatch:
-    """Make a plain batch of a batch of a stream."""
+    """Turn a batch of a stream into one of these plain columns."""
     source = BatchColumns(batch)
     fields = [pa.field(column.name, column.type) for column in columns]
     arrays = [column.read(source) for column in columns]

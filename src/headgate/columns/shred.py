@@ -37,7 +37,7 @@ from headgate.filters import KIND_OF, Scope, View
 from headgate.message import HeaderValue, Message, validate
 
 Arrays: TypeAlias = dict[str, pa.Array]  # columns by name
-# Raises what is wrong with messages.
+# Raises the error of the first invalid message.
 BatchCheck: TypeAlias = Callable[[MessageColumns, Sequence[Message]], None]
 
 _COMPARABLE: Final = frozenset(KIND_OF)
@@ -55,7 +55,7 @@ def shred_messages(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def shred_valid(messages: Sequence[Message]) -> pa.RecordBatch:
-    """Do what `validate_batch` and `shred_messages` do, in one pass over the messages."""
+    """Validate messages and turn them into columns, without payloads, in one pass over the messages."""
     columns = transpose(messages)
     validate_transposed(columns, messages)
     return _shred(columns, messages)

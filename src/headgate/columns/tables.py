@@ -51,11 +51,18 @@ _TYPE_OF: Final[dict[View, pa.DataType]] = {
     "bool": pa.bool_(),
     "opaque": pa.bool_(),
 }
-_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")  # pandas' name for it
+_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")  # in a data frame of pandas
 SMALL_BATCH: Final = 4096  # rows; many smaller batches of a table are combined first
 # Small batches are joined until they have this number of rows or bytes.
 ENOUGH_ROWS: Final = 8192
 ENOUGH_BYTES: Final = 8 << 20
+# Whether texts repeat is seen in a sample: runs of rows, as equal texts may be adjacent, and scattered rows.
+_RUNS: Final = 4
+_RUN_ROWS: Final = 128
+_SCATTERED: Final = np.arange(1, 513) ** 2 * 0.6180339887 % 1  # as parts of all rows
+_FEW_REPEATS: Final = (
+    1 / 32
+)  # of a sample; with fewer, more than half the rows of a chunk are different
 
 
 class ArrowStream(Protocol):
@@ -92,32 +99,42 @@ def split_table(table: TableLike) -> Iterator[pa.RecordBatch]:
 
 
 def _join_equal(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Combine small batches of one schema."""
+    """Combine small batches of one schema; all results have one, too."""
     waiting: list[pa.RecordBatch] = []
+    rows = nbytes = 0
     for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-        if sum(part.num_rows for part in waiting) >= ENOUGH_ROWS:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        nbytes += batch.nbytes
+        if rows >= ENOUGH_ROWS or nbytes >= ENOUGH_BYTES:
             yield _concat(waiting)
-            waiting = []
+            waiting, rows, nbytes = [], 0, 0
     if waiting:
         yield _concat(waiting)
 
 
 def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
     names = batches[0].schema.names
-    plain = [pa.RecordBatch.from_arrays([_decode(a) for a in b.columns], names) for b in batches]
-    return pa.concat_batches(plain)
+    columns = [_concat_arrays([batch.column(i) for batch in batches]) for i in range(len(names))]
+    return pa.RecordBatch.from_arrays(columns, names)
 
 
-def _decode(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+def _concat_arrays(arrays: list[pa.Array]) -> pa.Array:
+    """Concatenate arrays of one type; those with dictionaries get one, and codes of 32 bits."""
+    coded = pa.types.is_dictionary(arrays[0].type)
+    if len(arrays) > 1:
+        joined = pa.concat_arrays(map(_decode, arrays))
+        return joined.dictionary_encode() if coded else joined
+    [array] = arrays
+    if not coded:
+        return array
+    return pa.DictionaryArray.from_arrays(array.indices.cast(pa.int32()), array.dictionary)
 
 
 def read_table(batch: pa.RecordBatch, now_us: int) -> Arrays:
-    """Turn a record batch into columns of messages; refuses what `validate` refuses in a message."""
+    """Turn a record batch into the columns of messages; refuse what `validate` refuses in a message."""
     found: Arrays = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if name == "offset":
@@ -136,6 +153,8 @@ def read_table(batch: pa.RecordBatch, now_us: int) -> Arrays:
 def _convert(name: str, array: pa.Array) -> tuple[str, pa.Array | None]:
     """Return the name and the array of the column in a chunk; None when it is all null."""
     where = f"column {name!r}"
+    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+        array = array.dictionary_decode()  # so that its nulls are counted
     if name in SYSTEM_COLUMNS:
         return name, _system_array(where, name, array)
     if name == OVERFLOW:
@@ -197,21 +216,60 @@ def _typed_array(where: str, array: pa.Array, view: View) -> pa.Array | None:
 def _cast(where: str, array: pa.Array, to: pa.DataType) -> pa.Array:
     if array.type == to:
         return array
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
     try:
-        return array.cast(to)
-    except pa.ArrowInvalid as problem:
+        return _decode(array).cast(to)
+    except pa.ArrowException as problem:
         raise InvalidMessage(where, f"cannot be stored as {to}: {problem}") from None
 
 
+def _decode(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
 def _encode_texts(where: str, array: pa.Array) -> pa.Array:
-    """Encode strings as a dictionary, and check them."""
-    if not pa.types.is_dictionary(array.type) or array.dictionary.null_count:
-        array = _cast(where, array, pa.string()).dictionary_encode()
+    """Check strings, and encode them as a dictionary unless nearly all are different."""
+    # Words that no row uses, as a filter leaves them, are not judged.
+    if not pa.types.is_dictionary(array.type) or _has_unused_words(array):
+        array = _cast(where, array, pa.string())
+        if not _may_repeat(array):
+            _check_texts(where, array)
+            return _without_hidden_bytes(array)
+        array = array.dictionary_encode()
     texts = _cast(where, array.dictionary, pa.string())
     _check_texts(where, texts)
     return pa.DictionaryArray.from_arrays(array.indices, texts, safe=False)
+
+
+def _may_repeat(texts: pa.StringArray) -> bool:
+    """Return False when nearly all texts are different, by a sample: a dictionary would cost much and save nothing."""
+    rows = len(texts)
+    if rows <= 2 * len(_SCATTERED) or texts.null_count * 2 >= rows:
+        return True
+    runs = np.arange(_RUNS)[:, None] * (rows // _RUNS) + np.arange(_RUN_ROWS)
+    at = np.unique(np.concatenate([runs.ravel(), (_SCATTERED * rows).astype(np.int64)]))
+    sample = texts.take(pa.array(at)).drop_null()
+    return len(sample) - len(sample.unique()) >= len(sample) * _FEW_REPEATS
+
+
+def _without_hidden_bytes(texts: pa.StringArray) -> pa.StringArray:
+    """Copy texts that have bytes behind their nulls, which were not checked, without these bytes."""
+    first, last = _content_bounds(texts)
+    if not texts.null_count or pc.sum(pc.binary_length(texts)).as_py() == last - first:
+        return texts
+    return texts.dictionary_encode().dictionary_decode()
+
+
+def _content_bounds(texts: pa.StringArray) -> tuple[int, int]:
+    """Return where the content of the rows begins and ends in the buffer, which may hold other rows, too."""
+    if not len(texts):
+        return 0, 0
+    ends = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + texts.offset + 1)
+    return int(ends[texts.offset]), int(ends[-1])
+
+
+def _has_unused_words(array: pa.DictionaryArray) -> bool:
+    words = len(array.dictionary)
+    return len(_used_words(array.indices.drop_null().to_numpy(), words)) < words
 
 
 def _check_texts(where: str, texts: pa.StringArray) -> None:
@@ -221,10 +279,10 @@ def _check_texts(where: str, texts: pa.StringArray) -> None:
         raise InvalidMessage(
             where, f"is not valid UTF-8: {problem}; move it to the payload"
         ) from None
-    content = texts.buffers()[2]
-    # The buffer also holds rows outside of a slice: a NUL in it is only a hint.
-    suspicious = content is not None and b"\0" in content.to_pybytes()
-    if suspicious and pc.any(pc.match_substring(texts, "\0")).as_py():
+    first, last = _content_bounds(texts)
+    content = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[first:last]
+    # Bytes behind a null are no text: a NUL among them is only a hint.
+    if content.min(initial=1) == 0 and pc.any(pc.match_substring(texts, "\0")).as_py():
         raise InvalidMessage(where, "text cannot hold NUL; move it to the payload")
 
 
@@ -253,26 +311,27 @@ def _system_array(where: str, name: str, array: pa.Array) -> pa.Array | None:
         payloads = _cast(where, array, pa.binary())
         return pc.fill_null(payloads, b"") if payloads.null_count else payloads
     if name == "timestamp":
-        return _cast(where, _to_microseconds(array), pa.int64())
+        return _cast(where, _to_microseconds(where, _decode(array)), pa.int64())
     numbers = pc.fill_null(_cast(where, array, pa.int64()), 0)
     if not 0 <= pc.min(numbers).as_py() <= pc.max(numbers).as_py() <= MAX_PRIORITY:
         raise InvalidMessage(where, f"must hold integers from 0 to {MAX_PRIORITY}")
     return numbers.cast(pa.uint8())
 
 
-def _to_microseconds(array: pa.Array) -> pa.Array:
-    return (
-        array.cast(pa.timestamp("us", array.type.tz))
-        if pa.types.is_timestamp(array.type)
-        else array
-    )
+def _to_microseconds(where: str, array: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(array.type):
+        return _cast(where, array, pa.timestamp("us", array.type.tz))
+    if pa.types.is_temporal(array.type):
+        raise InvalidMessage(where, f"{array.type} is not a timestamp; cast it to one")
+    return array
 
 
 def _short_texts(where: str, array: pa.Array) -> pa.Array:
-    encoded = _encode_texts(where, array)
-    if pc.max(pc.binary_length(encoded.dictionary)).as_py() > MAX_NAME_BYTES:
+    texts = _encode_texts(where, array)
+    distinct = texts.dictionary if pa.types.is_dictionary(texts.type) else texts
+    if pc.max(pc.binary_length(distinct)).as_py() > MAX_NAME_BYTES:
         raise InvalidMessage(where, f"holds text longer than {MAX_NAME_BYTES} bytes")
-    return encoded
+    return texts
 
 
 def _fill_defaults(found: Arrays, rows: int, now_us: int) -> Arrays:
@@ -300,7 +359,7 @@ def _fill_topics(topics: pa.Array) -> pa.Array:
 
 
 def _check_one_value_each(arrays: Arrays) -> None:
-    """A header holds one value: no row may have it in two columns, or in a column and in its overflow."""
+    """Refuse a row that has a header twice: in two columns, or in a column and in its overflow."""
     columns: dict[Field, list[pa.Array]] = {}
     for name, array in arrays.items():
         field, view = parse_column_name(name)
@@ -321,11 +380,11 @@ def _present(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False), np.bool_)
 
 
-# ---- cutting and joining chunks -----------------------------------------------------------------------------------------
+# ---- cutting and joining chunks ---------------------------------------------------------------------
 
 
 def cut_rows(arrays: Arrays, start: int, rows: int) -> Arrays:
-    """Cut out some rows as a chunk: without columns that are empty there, dictionaries with the words that occur."""
+    """Cut out rows as the columns of a chunk, without columns and words of dictionaries that do not occur in them."""
     found = {}
     for name, array in arrays.items():
         part = array.slice(start, rows)
@@ -358,11 +417,11 @@ def _used_words(codes: npt.NDArray[Any], words: int) -> npt.NDArray[np.intp]:
     """Find the words that occur; counting beats sorting unless there are far more words than rows."""
     if words > 4 * len(codes) + 1024:
         return np.unique(codes).astype(np.intp)
-    return np.flatnonzero(np.bincount(codes, minlength=words))
+    return np.flatnonzero(np.bincount(codes.astype(np.intp, copy=False), minlength=words))
 
 
 def join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Combine small batches into few large ones: chunks of a handful of rows would prune nothing and cost the most."""
+    """Combine small batches into few large ones: filters skip little in chunks of a few rows, and each has its cost."""
     pending: list[Arrays] = []
     rows = nbytes = 0
     for batch in batches:

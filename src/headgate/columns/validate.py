@@ -36,7 +36,7 @@ def validate_batch(messages: Sequence[Message]) -> None:
 
 
 def validate_transposed(columns: MessageColumns, messages: Sequence[Message]) -> None:
-    """Refuse messages of which `validate` refuses one; `columns` are their transposed fields."""
+    """Refuse a batch as `validate_batch` does; `columns` are the transposed messages."""
     payload_types = {type(message.payload) for message in messages}
     if not (payload_types <= _BYTES and _is_valid(columns)):
         for message in messages:
@@ -66,7 +66,7 @@ def _is_valid_name(name: object) -> bool:
 
 
 def _is_short_text(column: Column) -> bool:
-    """Check for text of at most 255 bytes, or None."""
+    """Tell whether all values are texts of at most 255 bytes, or None."""
     if column.types <= ABSENT:
         return True
     if not column.types <= {str, NoneType}:

@@ -1,4 +1,4 @@
-"""Streams: an append-only log of Arrow columns whose filters prune under load."""
+"""Streams: append-only logs of Arrow columns, in which filters skip chunks and segments without a match."""
 
 from typing import TYPE_CHECKING
 

@@ -84,9 +84,9 @@ class AsyncStream:
     async def producer(
         self, name: str | None = None, *, filter_value: FilterValue | None = None
     ) -> AsyncProducer:
-        """Return a producer. Under a name, no publishing id is stored twice.
+        """Return a producer; a named one never stores a publishing id twice.
 
-        `filter_value` is called in a worker thread.
+        `filter_value` computes the filter value of every message that has none, in a worker thread.
         """
         made = await self.run(lambda stream: stream.producer(name, filter_value=filter_value))
         producer = AsyncProducer(made, Lane(self._executor), self._open_parts.discard)
@@ -142,7 +142,7 @@ class AsyncStream:
         )
 
     async def append(self, table: TableLike) -> int:
-        """Append a table, as `Stream.append`: of Arrow, Polars, pandas or DuckDB."""
+        """Append the rows of a table of Arrow, Polars, pandas or DuckDB, as `Stream.append` does."""
         return await self.run(lambda stream: stream.append(table))
 
     async def scan(
@@ -155,7 +155,7 @@ class AsyncStream:
             yield batch
 
     async def seal(self, *, all: bool = False) -> list[Path]:
-        """Seal full segments, or `all`: filters prune sealed segments best."""
+        """Seal full segments, with `all` also the last one, and return the sealed files. Filters skip most in them."""
         return await self.run(lambda stream: stream.seal(all=all))
 
     async def trim(
@@ -165,7 +165,7 @@ class AsyncStream:
         max_bytes: int | None = None,
         before_offset: int = 0,
     ) -> list[SegmentInfo]:
-        """Delete the oldest segments by these limits, or by the stream's own when none is given."""
+        """Delete the oldest segments by these limits, or by those of the options when none is given; return them."""
         return await self.run(
             lambda stream: stream.trim(
                 max_age=max_age, max_bytes=max_bytes, before_offset=before_offset
@@ -173,7 +173,7 @@ class AsyncStream:
         )
 
     async def reconfigure(self, **changes: Unpack[StreamOptionFields]) -> None:
-        """Change options; those about how chunks are written hold from the next segment on."""
+        """Change options, while no producer is open. They hold for what is written and sealed from then on."""
         await self.run(lambda stream: stream.reconfigure(**changes))
 
     async def first_offset(self) -> int:
@@ -185,9 +185,9 @@ class AsyncStream:
         return await self.run(lambda stream: stream.next_offset)
 
     async def run(self, call: Callable[[Stream], Result]) -> Result:
-        """Call a function with the synchronous stream in a worker thread: whatever has no method of its own here.
+        """Call a function with the synchronous stream in a worker thread, and return its result.
 
-        await stream.run(lambda stream: stream.cursors().list())
+        For what has no method here: `await stream.run(lambda stream: stream.cursors().list())`.
         """
         self._check_open()
         return await call_in_thread(self._executor, partial(call, self._stream))

@@ -12,7 +12,7 @@ from headgate.streams.record import COPY_SUFFIX
 
 
 def delete_files(directory: Path) -> None:
-    """Delete a stream, or what an interrupted deletion left of it. Needs the lock."""
+    """Delete a stream, or what an interrupted deletion left of it. Needs the writer's lock."""
     delete_all_cold(directory)
     (directory / OPTIONS_FILE).unlink(missing_ok=True)
     shutil.rmtree(directory)
@@ -25,4 +25,13 @@ def refuse_foreign(directory: Path) -> None:
     if found and OPTIONS_FILE not in found:
         raise StreamExists(
             f"{directory} is not empty: it holds {min(found)}; choose another directory"
+        )
+
+
+def refuse_existing(directory: Path) -> None:
+    """Refuse a directory that is a stream already."""
+    if (directory / OPTIONS_FILE).exists():
+        raise StreamExists(
+            f"there is a stream in {directory} already; open it with Stream.open, or look at it with "
+            f"`headgate stream info {directory}`"
         )

@@ -49,7 +49,7 @@ class FileChanges:
             self._loop.call_soon_threadsafe(self._changed.set)
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait for a change since the last wait, for at most so long, and never for ever."""
+        """Wait for a change since the last wait, at most `seconds`, and never longer than `longest_sleep`."""
         longest = longest_sleep(self._watch)
         with suppress(TimeoutError):
             async with asyncio.timeout(longest if seconds is None else min(seconds, longest)):

@@ -100,7 +100,7 @@ def segment_files(
 ) -> list[SegmentFile]:
     """List the segments of a stream in offset order: a cold one hides those it was made of, a sealed one its log.
 
-    Files that are `known` by their name are taken from there.
+    A file whose name is in `known` is not parsed again.
     """
     found: dict[int, SegmentFile] = {}
     cold: list[SegmentFile] = []
@@ -236,4 +236,4 @@ OUTLINES_HEADER: Final = struct.Struct("<8sI4x")  # magic, version
 # length of the whole outline, CRC-32 of all behind it, length of the JSON, tier, first offset, next offset,
 # length of the segment's file, when that was modified (nanoseconds UTC), messages, chunks, bytes of the chunks
 OUTLINE: Final = struct.Struct("<IIIB3xqqqqqqq")
-OUTLINE_CHECKED: Final = 8  # where the bytes begin that the CRC-32 goes over
+OUTLINE_CHECKED: Final = 8  # the position in an outline from which on the CRC-32 covers it

@@ -2,8 +2,8 @@
 
 Listing a directory takes time: while a segment is sealed, a listing may miss both of its files, the new one because
 it did not exist yet and the old one because it was removed meanwhile. The next listing cannot miss both. So a listing
-counts only when the one before it had the same segments, but for new and dropped ones, or when the directory did not
-change meanwhile.
+counts only when the directory did not change meanwhile, or when a second listing has the same segments, except for new
+and dropped ones.
 
 A directory's times tell whether a name was added, renamed or removed, but not two changes within one tick of the file
 system's clock. So a listing is kept only if the last change was a while before it began.
@@ -23,6 +23,7 @@ from headgate.errors import StreamError, StreamNotFound
 from headgate.streams.format import SegmentFile, sealed_path, segment_files
 
 MOST_KEPT: Final = 200_000  # segments, in the listings of all streams
+MOST_STREAMS: Final = 10_000  # whose listings are kept; those of deleted streams are among them
 _TICK_NS: Final = 50_000_000
 _COARSE_TICK_NS: Final = 2_000_000_000  # of a file system that stores whole seconds
 _SECOND_NS: Final = 1_000_000_000
@@ -35,7 +36,7 @@ class Listing:
     """The segments of one moment, oldest first."""
 
     files: tuple[SegmentFile, ...]
-    by_name: dict[str, SegmentFile]  # the same, by the names of their files
+    by_name: dict[str, SegmentFile]  # the segments by the names of their files
     stamp: _Stamp | None  # of the directory; None when it may change without a new stamp
 
     def __contains__(self, path: Path) -> bool:
@@ -43,7 +44,7 @@ class Listing:
 
     def extend(self, file: SegmentFile) -> Listing:
         """Return a listing with one more segment behind the others."""
-        self.by_name[file.path.name] = file  # shared: names of a later moment do no harm
+        self.by_name[file.path.name] = file  # shared: one more name here does no harm
         return Listing((*self.files, file), self.by_name, self.stamp)
 
     def covering(self, offset: int) -> int:
@@ -59,7 +60,7 @@ _kept: dict[str, Listing] = {}
 
 
 def current_listing(directory: Path) -> Listing:
-    """List the segments of one moment; the same object as long as the directory has not changed."""
+    """Return the segments of one moment; the same object as long as the directory has not changed."""
     key = os.fspath(directory)
     try:
         stamp = _stamp(key)
@@ -84,7 +85,7 @@ def list_segments(directory: Path) -> list[SegmentFile]:
 
 
 def is_followed(directory: Path, first_offset: int) -> bool:
-    """Whether there is a segment behind the one with this first offset, so that it is never written to again."""
+    """Tell whether another segment follows the one with this first offset, which is then complete."""
     files = current_listing(directory).files
     return bool(files) and files[-1].first_offset > first_offset
 
@@ -107,7 +108,7 @@ def _list(directory: Path, known: Listing | None) -> Listing:
 
 
 def _is_sound(seen: Sequence[SegmentFile], again: Sequence[SegmentFile]) -> bool:
-    """Whether no segment is missing in two listings that differ: new ones at the end, and dropped ones at the start, may."""
+    """Tell whether two listings differ only by new segments at the end and dropped ones at the start, so that none is missing."""
     first = again[0].first_offset if again else 0
     dropped = [file for file in seen if file.first_offset < first]
     kept = seen[len(dropped) :]
@@ -133,6 +134,6 @@ def _keep(key: str, listing: Listing) -> None:
     _kept.pop(key, None)  # the newest is last
     _kept[key] = listing
     total = sum(len(kept.files) for kept in list(_kept.values()))
-    while total > MOST_KEPT and len(_kept) > 1:
+    while (total > MOST_KEPT or len(_kept) > MOST_STREAMS) and len(_kept) > 1:
         oldest = _kept.pop(next(iter(_kept)), None)
         total -= 0 if oldest is None else len(oldest.files)

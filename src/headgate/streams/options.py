@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, NoReturn, TypeAlias, TypedDict
 
 from headgate.checks import check_count, check_span, list_texts, suggest
 from headgate.errors import InvalidMessage, StreamError, StreamNotFound, StreamOptionsError
@@ -47,15 +47,15 @@ class StreamOptionFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """Every option of a stream. A changed one holds from the next segment on.
+    """The options of a stream. A changed option holds for what is written and sealed afterwards.
 
     `fsync`: with "always" every confirmed message survives a power failure; with "interval" a power failure may lose
-    messages confirmed since the last sync, at most `fsync_interval` and one sync ago, while a killed process loses none;
+    what was confirmed since the last sync began, which is once in `fsync_interval`, while a killed process loses nothing;
     with "never" the operating system decides. Deposits are durable with each of them.
 
     `max_age` counts from a segment's latest timestamp; if that is in the future, from when the segment was written.
 
-    `producer_max_age`: a producer's name that has published nothing for so long, and is not open, is forgotten when the next
+    `producer_max_age`: the name of a closed producer that has published nothing for that long is forgotten when the next
     segment begins; its publishing ids then count as new. None remembers all names for ever.
 
     `filter_size` is the Bloom filter's bytes in each chunk's index entry: 16 to 255 when only filter values are
@@ -93,12 +93,12 @@ class StreamOptions:
 
     @property
     def bloom_hashes(self) -> int:
-        """Bits set for a value: two, as in RabbitMQ, for filter values alone; seven give 1 % at ten bits a value."""
+        """Bits set for a value: two for filter values alone, as in RabbitMQ; else seven: 1 % false positives at ten bits a value."""
         return 7 if self.indexed else 2
 
 
 def _check_kinds(options: StreamOptions) -> None:
-    """Refuse a number where a time span is meant, and anything but an integer where a number is."""
+    """Refuse a time span that is no timedelta, and a number that is no integer."""
     for name in _DURATIONS:
         if name not in _ENDLESS or getattr(options, name) is not None:
             check_span(name, getattr(options, name), StreamOptionsError)
@@ -207,12 +207,12 @@ def load_options(directory: Path) -> StreamOptions:
 
 
 def mend_options(directory: Path) -> None:
-    """Restore stream.json or its copy from the other one. Needs the lock."""
+    """Restore stream.json or its copy from the other file. Needs the writer's lock."""
     mend_record(directory / OPTIONS_FILE, _options_from)
 
 
 def damaged_options(directory: Path) -> dict[Path, str]:
-    """Return what is wrong with stream.json and with its copy, for those that are damaged."""
+    """Return, by path, what is wrong with stream.json and with its copy; a sound or missing file is not listed."""
     return damaged_records(directory / OPTIONS_FILE, _options_from)
 
 
@@ -236,3 +236,11 @@ def change_options(options: StreamOptions, changes: StreamOptionFields) -> Strea
     if "indexed" in changes and "filter_size" not in changes:
         changes = {**changes, "filter_size": 0}
     return replace(options, **changes)  # type: ignore[arg-type]  # __post_init__ makes tuples of sequences
+
+
+def refuse_constructor(path: str | Path) -> NoReturn:
+    """Say how a stream is opened or made: not by calling its class."""
+    place = repr(str(path))
+    raise StreamOptionsError(
+        f"open the stream with Stream.open({place}), or make it with Stream.create({place})"
+    )

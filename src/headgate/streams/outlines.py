@@ -1,9 +1,9 @@
-"""The file `outlines` of a stream: the outlines of its full segments, so that a filter learns of all from one file.
+"""The file `outlines` of a stream: the outlines of its full segments. A filter reads one file instead of opening all of them.
 
     | OUTLINES_HEADER | outline | outline | …
 
-It is a cache, never the truth. An outline counts only for the file that it was made of; readers open a segment without
-one. Rolling, sealing and compaction append to it, under the lock of the cold tier, and cut it off before a damaged outline.
+It is a cache, never the truth. An outline counts only for the file that it was made of; a segment without one is
+opened. Rolling, sealing and compaction append to it, under the lock of the cold tier, and cut it off before a damaged outline.
 Outlines of dropped segments stay in it until there are more of them than of others; then it is written anew.
 """
 
@@ -44,7 +44,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Outlines:
-    """The outlines in a stream's file. Reading on costs as much as was appended. For one thread at a time."""
+    """The outlines in a stream's file, read incrementally. For one thread at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._path = directory, directory / OUTLINES_FILE
@@ -55,10 +55,10 @@ class Outlines:
         self.known: list[Outline] = []
         self.problem: str | None = None  # what is wrong with the file
         self._inode, self._size, self._end = inode, 0, 0
-        self._most = _FEW  # outlines at which dropped ones are looked for
+        self._most = _FEW  # with more outlines than that, those of dropped segments are removed
 
     def read_on(self) -> bool:
-        """Read what was appended; False when the file is another one, so that `known` begins anew."""
+        """Read the outlines appended since; return False when the file was replaced, so that `known` begins anew."""
         try:
             with open_for_reading(self._path) as fd:
                 found = os.fstat(fd)
@@ -153,7 +153,7 @@ class Outlines:
             _log.warning("%s: cannot be written, filters open more files: %s", self._path, problem)
 
     def complete(self, files: Sequence[SegmentFile]) -> None:
-        """Outline those of these full segments that have no outline."""
+        """Outline the full segments among these that have no outline yet."""
         self.read_on()
         latest = {outline.name: outline for outline in self.known}
         self.outline(file for file in files if not _has_outline(file, latest.get))
@@ -165,7 +165,7 @@ def _has_outline(file: SegmentFile, find: Callable[[str], Outline | None]) -> bo
 
 
 def make_outline(file: SegmentFile) -> Outline:
-    """Outline a full segment. Columns of a cold one are read only where they are not far away."""
+    """Outline a full segment. Columns of a cold segment are read only when its Parquet file is local."""
     segment: Segment = open_sealed(file.path) if file.sealed else HotSegment(file.path)
     try:
         far = isinstance(segment, ColdSegment) and not segment.file.is_local
@@ -175,7 +175,7 @@ def make_outline(file: SegmentFile) -> Outline:
 
 
 def find_wrong_outlines(directory: Path) -> Iterator[str]:
-    """Yield what is wrong with the file, and with each outline of a segment that says something else."""
+    """Yield what is wrong with the file of outlines, and each outline that does not agree with its segment."""
     outlines = Outlines(directory)
     outlines.read_on()
     if outlines.problem is not None:

@@ -40,7 +40,10 @@ def write_record(path: Path, known: Mapping[str, Any]) -> None:
 
 
 def read_record(path: Path, parse: Parse[Parsed]) -> Parsed:
-    """Read the file, or its copy if it is damaged; OSError or ValueError when neither can be used."""
+    """Read and parse a record, or its copy when it is damaged.
+
+    Raises ValueError when neither can be used, OSError when the record cannot be opened.
+    """
     found = _read(path, parse)
     if not isinstance(found, ValueError):
         return found
@@ -53,7 +56,7 @@ def read_record(path: Path, parse: Parse[Parsed]) -> Parsed:
 
 
 def damaged_records(path: Path, parse: Parse[Any]) -> dict[Path, str]:
-    """Return what is wrong with the file and with its copy, for those that are damaged; a missing one is not listed."""
+    """Return, by path, what is wrong with the record and with its copy; a sound or missing file is not listed."""
     found = {}
     for file in (path, copy_of(path)):
         with suppress(FileNotFoundError):
@@ -64,7 +67,7 @@ def damaged_records(path: Path, parse: Parse[Any]) -> dict[Path, str]:
 
 
 def mend_record(path: Path, parse: Parse[Any]) -> None:
-    """Restore a damaged file, or a damaged or missing copy, from the other one. Needs the lock."""
+    """Restore a damaged record, or a damaged or missing copy, from the other file. Needs the writer's lock."""
     if copy_of(path).exists() and not damaged_records(path, parse):
         return
     # There may be no record, both files may be damaged, or the disk may be full.

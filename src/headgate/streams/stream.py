@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Lock, RLock
-from types import TracebackType
 from typing import Unpack
 
 from headgate.checks import check_count, check_function, check_span
@@ -16,20 +15,20 @@ from headgate.columns import TableLike, read_table, split_table
 from headgate.errors import (
     StreamClosed,
     StreamError,
-    StreamExists,
     StreamLocked,
     StreamOptionsError,
     StreamWriteError,
 )
 from headgate.filters import FilterLike
 from headgate.forks import call_in_child
-from headgate.streams.directory import delete_files, refuse_foreign
-from headgate.streams.format import INBOX, OPTIONS_FILE
+from headgate.streams.directory import delete_files, refuse_existing, refuse_foreign
+from headgate.streams.format import INBOX
 from headgate.streams.options import (
     StreamOptionFields,
     StreamOptions,
     change_options,
     load_options,
+    refuse_constructor,
     save_options,
 )
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
@@ -68,14 +67,13 @@ class Stream:
             found = [message.payload for message in orders.consume("region = 'EU' AND amount > 1000")]
             assert found == [b"order 1"]
 
-    Opening and reading take no lock. The first `producer` takes the writer's lock, which is released when the last one is
-    closed; `append` keeps it until then, or until the stream is closed; `seal`, `trim` and `reconfigure` take it while
-    they run.
+    Opening and reading take no lock. The first `producer` or `append` takes the writer's lock, which is released when the
+    last producer is closed, or else with the stream. `seal`, `trim` and `reconfigure` hold it only while they run.
     """
 
-    def __init__(self, path: str | Path, options: StreamOptions) -> None:
+    def __init__(self, path: str | Path, options: StreamOptions | None = None) -> None:
         """Use `Stream.create` or `Stream.open`."""
-        self.path, self.options = Path(path), options
+        self.path, self.options = Path(path), options or refuse_constructor(path)
         self._sealed = SealedSegments()
         self._catalog: SegmentCatalog | None = None
         self._asking = Lock()
@@ -95,10 +93,7 @@ class Stream:
             directory.mkdir(parents=True, exist_ok=True)
             refuse_foreign(directory)
             with WriterLock(directory, "create"):
-                if (directory / OPTIONS_FILE).exists():
-                    raise StreamExists(
-                        f"there is a stream in {directory} already; open it with Stream.open"
-                    )
+                refuse_existing(directory)
                 (directory / INBOX).mkdir(exist_ok=True)
                 save_options(directory, options)
         except OSError as problem:
@@ -123,7 +118,10 @@ class Stream:
     def producer(
         self, name: str | None = None, *, filter_value: FilterValue | None = None
     ) -> Producer:
-        """Return a producer. Under a name, no publishing id is stored twice."""
+        """Return a producer; a named one never stores a publishing id twice.
+
+        `filter_value` computes the filter value of every message that has none.
+        """
         if name is not None:
             check_producer_name(name)
         if filter_value is not None:
@@ -138,10 +136,10 @@ class Stream:
             return producer
 
     def append(self, table: TableLike) -> int:
-        """Append a table (`columns.tables` maps its columns to messages); confirmed when this returns.
+        """Append the rows of a table as messages, and return their number; they are confirmed when this returns.
 
         A table of pyarrow, a data frame of Polars or pandas, a relation of DuckDB, a `scan` of another stream: anything
-        with `__arrow_c_stream__`.
+        with `__arrow_c_stream__`. `columns.tables` says what each column means.
         """
         with self._writing:
             writer = self._open_writer("append")
@@ -156,10 +154,10 @@ class Stream:
                 self._appending -= 1
 
     def deposit(self, producer: str, publishing_id: int, table: TableLike) -> bool:
-        """Append a table, as for `append`, even while another process writes the stream; durable when this returns.
+        """Append a table, as `append` does, even while another process writes the stream; it is durable when this returns.
 
-        The data is stored as a whole and once, however often it is deposited under this id. True when it is in the
-        stream by now, False when the process that holds the lock will adopt it.
+        It is stored as a whole and once, however often it is deposited under this id. Returns True when it is in the
+        stream already, False when the process that holds the lock will adopt it.
         """
         check_producer_name(producer)
         check_publishing_id(publishing_id)
@@ -181,7 +179,7 @@ class Stream:
         return self._adopt()
 
     def _adopt(self) -> bool:
-        """Adopt the deposits in the inbox; False when another process holds the lock and will."""
+        """Adopt the deposits in the inbox; return False when another process holds the lock and will adopt them."""
         try:
             with self._borrow_writer("deposit") as writer:
                 adopt(writer)
@@ -190,7 +188,7 @@ class Stream:
         return True
 
     def seal(self, *, all: bool = False) -> list[Path]:
-        """Seal full segments, or `all`: filters prune sealed segments best."""
+        """Seal full segments, with `all` also the last one, and return the sealed files. Filters skip most in them."""
         with self._borrow_writer("seal") as writer:
             return seal_segments(writer, all=all, created_us=now_us())
 
@@ -201,7 +199,7 @@ class Stream:
         max_bytes: int | None = None,
         before_offset: int = 0,
     ) -> list[SegmentInfo]:
-        """Delete the oldest segments by these limits, or by the stream's own when none is given."""
+        """Delete the oldest segments by these limits, or by those of the options when none is given; return them."""
         if max_age is not None:
             check_span("max_age", max_age, StreamOptionsError, least=timedelta(0))
         if max_bytes is not None:
@@ -225,10 +223,13 @@ class Stream:
         self._ask_catalog(_first_offset_now)
 
     def reconfigure(self, **changes: Unpack[StreamOptionFields]) -> None:
-        """Change options; those about how chunks are written hold from the next segment on."""
+        """Change options, while no producer is open. They hold for what is written and sealed from then on."""
         with self._writing:
             if self._writer is not None:
-                raise StreamError("close the producers of this stream before it is reconfigured")
+                raise StreamError(
+                    "this stream holds the writer's lock: before it is reconfigured, close its producers, or the "
+                    "stream after an append"
+                )
             with WriterLock(self.path, "reconfigure"), write_errors(self.path):
                 options = change_options(load_options(self.path), changes)
                 save_options(self.path, options)
@@ -254,9 +255,10 @@ class Stream:
     ) -> StreamConsumer:
         """Return a consumer of the messages the filter selects, in offset order; with `follow`, future ones too.
 
-        With `whole_chunks`, `filter_values` choose chunks and not messages, as in RabbitMQ. `cursor` names the consumer, which then goes on at the position it committed last. `timeout` ends following after
-        so long without a message. `on_corrupt` decides about unreadable messages (`read.scan`), `on_lost` about a
-        position the stream does not have (`read.start`).
+        With `whole_chunks`, `filter_values` choose chunks and not messages, as in RabbitMQ. `cursor` names the consumer,
+        which then goes on at the position it committed last. `timeout` ends following when no message came for that long.
+        `on_corrupt` decides about unreadable messages (`read.scan`), `on_lost` about a position the stream does not have
+        (`read.start`).
         """
         self._check_open()
         return StreamConsumer(
@@ -289,9 +291,10 @@ class Stream:
     ) -> StreamConsumer:
         """Return a consumer that shares the messages the filter selects with the other members of the group.
 
-        Members may be in any process. Each message reaches one of them, and again another one if that one is closed or dies
-        before it commits. In a share, messages are in offset order; between shares there is none. The group begins at `start`, and
-        goes on at its cursor, which is named like the group. The other options are those of `consume`.
+        Members may be in any process. Each message goes to one member, and to another one again when the first is closed or
+        dies before it commits. A member takes shares of the offsets: messages of one share come in offset order, shares in any
+        order. The group begins at `start`, later at its cursor, which has the name of the group. The other options are those of
+        `consume`.
 
             with Stream.open("data/orders") as orders:
                 with orders.join_group("report") as member:
@@ -359,7 +362,7 @@ class Stream:
         columns: Sequence[str] | None = None,
         whole_chunks: bool = False,
     ) -> StreamQuery:
-        """Return what a reader asks; the entry filters of the stream decide before those of the reader."""
+        """Build the query of a reader; the entry filters of the stream decide before those of the reader."""
         of_stream = resolve_entry_filters(self.options.entry_filters)
         return make_query(
             filter,
@@ -385,7 +388,7 @@ class Stream:
         return self._ask_catalog(SegmentCatalog.next_offset)
 
     def _ask_catalog(self, question: Callable[[SegmentCatalog], int]) -> int:
-        """Ask one catalog, which is kept between the questions."""
+        """Return what a function finds in the catalog, which is kept from call to call."""
         with self._asking:
             self._catalog = self._catalog or SegmentCatalog(self.path, self._sealed)
             return question(self._catalog)
@@ -393,7 +396,7 @@ class Stream:
     # ---- the writer ----------------------------------------------------------------------------------
 
     def _open_writer(self, purpose: str) -> Writer:
-        """Return the writer, which holds the lock until the stream is closed."""
+        """Return the writer of the stream; when there is none, open it, which takes the lock."""
         self._check_open()
         if self._writer is None:
             writer = Writer(self.path, self.options, purpose)
@@ -408,7 +411,7 @@ class Stream:
 
     @contextmanager
     def _borrow_writer(self, purpose: str) -> Iterator[Writer]:
-        """Lend the stream's writer, or one that is closed afterwards."""
+        """Yield the writer of the stream; when there is none, one that is closed after the block."""
         with self._writing, write_errors(self.path):
             self._check_open()
             held = self._writer
@@ -466,7 +469,7 @@ class Stream:
         self._appending = 0
 
     def _adopt_late(self) -> None:
-        """Adopt deposits that came while we held the lock: their processes rely on the lock holder."""
+        """Adopt deposits that came while this stream held the lock: their processes rely on the lock holder."""
         with suppress(StreamLocked):
             while deposits(self.path):
                 with closing(Writer(self.path, self.options, "adoption")) as late:
@@ -482,12 +485,7 @@ class Stream:
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         self.close()
 
 

@@ -1,7 +1,7 @@
 """A super stream: many streams that look like one. Every message goes to the partition its key hashes to.
 
-Messages with the same key stay in order; between partitions there is none. A partition is a stream like any other,
-in a sub-directory, with its own writer, segments and cursors.
+Messages with equal keys stay in order; messages of different partitions have no order. A partition is a stream like any
+other, in a sub-directory, with its own writer, segments and cursors.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def key_of(message: Message) -> str | None:
 
 
 class SuperStream:
-    """N streams under one name.
+    """A stream of several partitions. Messages with equal keys go to one partition, in order.
 
     from headgate import SuperStream
 
@@ -86,7 +86,7 @@ class SuperStream:
     ) -> SuperStream:
         """Create a super stream; every partition gets these fields of `StreamOptions`.
 
-        After a creation that was interrupted, create it again: empty partitions are taken over.
+        After a creation that was interrupted, call this again: it takes over empty partitions.
         """
         directory = Path(path)
         if type(partitions) is not int or not 1 <= partitions <= MAX_PARTITIONS:
@@ -123,7 +123,7 @@ class SuperStream:
     def delete(path: str | Path) -> None:
         """Delete a super stream with all its partitions; refused while one of them is being written.
 
-        A deletion that was interrupted can be made again.
+        After a deletion that was interrupted, call this again.
         """
         directory = Path(path)
         partitions = [_partition_path(directory, i) for i in range(_read_partitions(directory))]
@@ -141,7 +141,7 @@ class SuperStream:
         routing: RoutingKey = key_of,
         filter_value: FilterValue | None = None,
     ) -> SuperProducer:
-        """Return a producer that publishes each message to the partition of its key, which `routing` returns."""
+        """Return a producer that publishes each message to the partition of its key; `routing` returns the key."""
         check_function("routing", routing, StreamOptionsError, "lambda message: message.topic")
         with ExitStack() as undo:  # close the others when one is refused
             producers = [
@@ -188,15 +188,15 @@ class SuperStream:
         return SuperScan([s.scan(filter, **options) for s in self.partitions])
 
     def seal(self, *, all: bool = False) -> list[Path]:
-        """Seal full segments, or `all`, of every partition."""
+        """Seal the full segments of every partition, with `all` also the last one; return the sealed files."""
         return [path for stream in self.partitions for path in stream.seal(all=all)]
 
     def trim(
         self, *, max_age: timedelta | None = None, max_bytes: int | None = None
     ) -> list[SegmentInfo]:
-        """Delete the oldest segments of every partition by these limits, or by its own when none is given.
+        """Delete the oldest segments of every partition by these limits, or by those of its options; return them.
 
-        `max_bytes` is that of each partition.
+        `max_bytes` limits each partition, not their sum.
         """
         return [
             info
@@ -242,7 +242,7 @@ def _read_partitions(directory: Path) -> int:
 
 
 def _left_partitions(directory: Path) -> list[Path]:
-    """Return the partitions that an interrupted creation left, by number; refuse those that hold messages."""
+    """Return the directory of every partition there may be; refuse when one of them holds messages."""
     paths = [_partition_path(directory, i) for i in range(MAX_PARTITIONS)]
     for path in paths:
         if path.is_dir() and segment_files(path):
@@ -257,13 +257,13 @@ def _create_partition(path: Path, options: StreamOptions, fields: StreamOptionFi
     try:
         Stream.create(path, **fields).close()
     except StreamExists:
-        if load_options(path) != options:  # of the creation that was interrupted
+        if load_options(path) != options:  # left by a creation that was interrupted
             with WriterLock(path, "create"):
                 save_options(path, options)
 
 
 def _delete_partitions(paths: Sequence[Path]) -> None:
-    """Delete streams, of which some may be gone already; none if one of them is being written."""
+    """Delete the streams that still exist; delete none while one of them is being written."""
     there = [path for path in paths if path.is_dir()]
     with ExitStack() as locks:
         for path in there:
@@ -278,7 +278,7 @@ def _partition_path(directory: Path, partition: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SuperProducer:
-    """One producer a partition."""
+    """Publishes each message to the partition of its key: it has a producer for every partition."""
 
     producers: list[Producer]
     routing: RoutingKey
@@ -290,7 +290,10 @@ class SuperProducer:
         publishing_id: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> bool:
-        """Accept a message, or a payload with Message's other fields, into the partition of its key."""
+        """Accept a message, or a payload with Message's other fields, into the partition of its key.
+
+        False when its publishing id was seen there before.
+        """
         message = as_message(message, fields)
         producer = self.producers[self._partition(message)]
         return producer.publish(message, publishing_id=publishing_id)
@@ -308,7 +311,7 @@ class SuperProducer:
     def publish_many(self, messages: Iterable[Message | bytes]) -> int:
         """Accept all messages, each into the partition of its key, or none when one of them is not valid.
 
-        Under a name they get the next publishing ids of their partitions. Returns how many there were.
+        With a name, each message gets the next publishing id of its partition. Returns their number.
         """
         check_many(messages)
         batch = [as_message(message, {}) for message in messages]

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.columns.tables import cut_rows, read_table
+from headgate.columns.tables import ENOUGH_BYTES, cut_rows, read_table, split_table
 from headgate.errors import InvalidMessage
 from headgate.message import OPAQUE, Message
 from headgate.streams.stream import Stream
@@ -93,6 +93,11 @@ def test_a_scan_can_be_appended_to_another_stream_unchanged(tmp_path, stream):
         ({"h.s.a": ["x"], "h.i.a": [1]}, "has two values in one row"),
         ({"bad\nname": ["x"]}, "control characters"),
         ({"overflow": [b"not json"]}, "must hold JSON objects"),
+        ({"payload": [1]}, "cannot be stored as binary"),
+        ({"topic": [["a"]]}, "cannot be stored as string"),
+        ({"timestamp": pa.array([dt.date(2026, 1, 1)])}, "is not a timestamp"),
+        ({"timestamp": pa.array([dt.date(2026, 1, 1)], pa.date64())}, "is not a timestamp"),
+        ({"timestamp": pa.array([1], pa.timestamp("ns"))}, "cannot be stored as timestamp"),
         ({"overflow": [b'{"a":[1]}']}, "must be str, int, float or bool"),
     ],
 )
@@ -123,6 +128,68 @@ def test_dictionaries_of_any_width_and_with_nulls_inside_are_accepted(stream):
         {"h": "b", "l": "x"},
         {"l": "x"},
     ]
+
+
+def test_a_dictionary_of_timestamps_holds_timestamps(stream):
+    seconds = pa.array([1, 2, 1], pa.timestamp("s"))
+    stream.append(pa.table({"timestamp": seconds.dictionary_encode()}))
+    assert [m.timestamp for m in stream.consume()] == [1_000_000, 2_000_000, 1_000_000]
+
+
+def test_a_dictionary_whose_only_word_is_null_is_a_column_of_nulls(stream):
+    nothing = pa.DictionaryArray.from_arrays(
+        pa.array([0, 0], pa.int8()), pa.array([None], "string")
+    )
+    stream.append(pa.table({"topic": nothing, "key": nothing, "h": nothing}))
+    assert [(m.topic, m.key, dict(m.headers)) for m in stream.consume()] == [("", None, {})] * 2
+
+
+def test_words_that_no_row_uses_are_not_judged(stream):
+    table = pa.table({"topic": ["a", "x" * 256], "h": ["b", "c\0d"]})
+    encoded = pa.table({name: table[name].dictionary_encode() for name in table.column_names})
+    stream.append(encoded.slice(0, 1))
+    assert [(m.topic, dict(m.headers)) for m in stream.consume()] == [("a", {"h": "b"})]
+
+
+@pytest.mark.parametrize("width", [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()])
+def test_dictionaries_may_have_codes_without_a_sign(stream, width):
+    codes = pa.array([0, 1, None, 1], width)
+    coded = pa.DictionaryArray.from_arrays(codes, pa.array(["a", "b"]))
+    stream.append(pa.table({"topic": coded, "h": coded}))
+    found = [(m.topic, m.headers.get("h")) for m in stream.consume()]
+    assert found == [("a", "a"), ("b", "b"), ("", None), ("b", "b")]
+
+
+def test_small_and_large_batches_of_a_reader_get_one_schema(stream):
+    def batch(rows):
+        words = pa.array([f"w{i % 3}" for i in range(rows)]).dictionary_encode()
+        codes = words.indices.cast(pa.int8())
+        return pa.record_batch(
+            [pa.DictionaryArray.from_arrays(codes, words.dictionary), pa.array(range(rows))],
+            schema=pa.schema(
+                [
+                    pa.field("w", pa.dictionary(pa.int8(), pa.string())),
+                    pa.field("n", pa.int64(), nullable=False),
+                ]
+            ),
+        )
+
+    batches = [batch(rows) for rows in (10_000, 100, 100)]
+    reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
+    assert stream.deposit("p", 1, reader)
+    found = [(m.headers["w"], m.headers["n"]) for m in stream.consume()]
+    assert found == [(f"w{i % 3}", i) for rows in (10_000, 100, 100) for i in range(rows)]
+
+
+def test_batches_are_joined_until_they_have_enough_bytes():
+    batch = pa.record_batch({"payload": [bytes(1 << 20)]})
+    read = []
+    reader = pa.RecordBatchReader.from_batches(
+        batch.schema, (read.append(i) or batch for i in range(40))
+    )
+    first = next(split_table(reader))
+    assert ENOUGH_BYTES <= first.nbytes < 2 * ENOUGH_BYTES
+    assert len(read) < 12
 
 
 def test_a_table_is_cut_by_bytes_and_rows(tmp_path):
@@ -191,3 +258,61 @@ def test_restricted_values_cut_a_table(tmp_path):
             for i in range(len(segment))
         ]
     assert found == [(2, {"r": "a"}), (1, {"r": "b"}), (2, {}), (1, {"r": "a"})]
+
+
+DISTINCT = [f"order-{i}" for i in range(5000)]
+
+
+def column_of(texts, name="order"):
+    array = texts if isinstance(texts, pa.Array) else pa.array(texts)
+    return read_table(pa.RecordBatch.from_arrays([array], [name]), NOW)[f"h.s.{name}"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_coded"),
+    [
+        (DISTINCT, False),
+        ([text if i % 3 else None for i, text in enumerate(DISTINCT)], False),
+        (DISTINCT[:100], True),  # so few that a dictionary costs nothing
+        ([DISTINCT[i % 1000] for i in range(5000)], True),
+        (DISTINCT[:2500] + ["same"] * 2500, True),
+        ([DISTINCT[i // 2] for i in range(5000)], True),  # sorted: equal ones are adjacent
+        ([text if i % 50 == 0 else None for i, text in enumerate(DISTINCT)], True),
+    ],
+)
+def test_only_texts_that_may_repeat_get_a_dictionary(texts, is_coded):
+    column = column_of(texts)
+    assert pa.types.is_dictionary(column.type) == is_coded
+    assert column.to_pylist() == texts
+
+
+@pytest.mark.parametrize("at", [1, 2345, 4998])
+@pytest.mark.parametrize(
+    ("bad", "problem"), [(b"a\0b", "cannot hold NUL"), (b"\xff", "is not valid UTF-8")]
+)
+def test_texts_without_a_dictionary_are_checked(bad, problem, at):
+    raw = pa.array([bad if i == at else text.encode() for i, text in enumerate(DISTINCT)])
+    array = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    with pytest.raises(InvalidMessage, match=problem):
+        column_of(array)
+    # Rows outside of a slice are not judged.
+    assert column_of(array.slice(at + 1)).to_pylist() == DISTINCT[at + 1 :]
+    assert column_of(array.slice(0, at)).to_pylist() == DISTINCT[:at]
+
+
+def test_bytes_behind_a_null_are_not_judged_and_not_stored(stream):
+    texts = [f"order-{i}" if i != 7 else "se\0cret" for i in range(5000)]
+    _, ends, content = pa.array(texts).buffers()
+    valid = pa.array([i != 7 for i in range(5000)]).buffers()[1]
+    array = pa.Array.from_buffers(pa.string(), 5000, [valid, ends, content])
+    stream.append(pa.table({"order": array}))
+    assert [h.get("order") for h in headers_of(stream)] == array.to_pylist()
+    assert not any(b"cret" in path.read_bytes() for path in stream.path.glob("*.log"))
+
+
+@pytest.mark.parametrize("name", ["topic", "key", "id", "filter_value"])
+def test_fields_without_a_dictionary_are_limited_in_length_and_read_back(stream, name):
+    stream.append(pa.table({name: DISTINCT}))
+    assert [getattr(message, name) for message in stream.consume()] == DISTINCT
+    with pytest.raises(InvalidMessage, match="longer than 255 bytes"):
+        stream.append(pa.table({name: [*DISTINCT, "x" * 256]}))

@@ -191,3 +191,13 @@ def test_a_first_segment_that_a_listing_missed_is_dropped_only_if_it_is_gone(
         log_path(tmp_path, first).touch()
     monkeypatch.setattr(module, "segment_files", miss_it)
     assert firsts(tmp_path) == ([10, 20] if dropped else [0, 10, 20])
+
+
+def test_listings_of_deleted_streams_are_not_kept_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_STREAMS", 2)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        assert firsts(tmp_path / name) == []
+    assert list(module._kept) == [str(tmp_path / "b"), str(tmp_path / "c")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -67,8 +67,9 @@ def list_candidates(directory: Path) -> list[ColdCandidate]:
             continue
         if not file.sealed:
             break
-        info = segment_info(catalog.open(file), file.path.stat().st_size)
-        candidates.append(ColdCandidate(file, info))
+        with suppress(FileNotFoundError):  # retention has deleted it meanwhile
+            info = segment_info(catalog.open(file), file.path.stat().st_size)
+            candidates.append(ColdCandidate(file, info))
     return candidates
 
 
@@ -180,7 +181,7 @@ def _write_whole(path: Path, content: bytes) -> None:
 def collect_orphans(directory: Path) -> list[str]:
     """Delete Parquet files without a manifest, and return their names. Needs the compaction lock.
 
-    In the stream's own folder these are all such files; elsewhere, which other streams may share, those of the last run.
+    In the stream's own folder all such files are deleted; elsewhere, where other streams may have files, those of the last run.
     """
     record = directory / RUN_FILE
     last = json.loads(record.read_bytes()) if record.exists() else {"run": "", "place": ""}
@@ -254,7 +255,7 @@ def compact(
 
 
 def clean_up(directory: Path) -> CompactionResult:
-    """Delete what crashed compactions left, and remove covered files."""
+    """Delete what crashed compactions left, and remove the files that the cold tier covers."""
     with run_compaction(directory, default_location()):
         pass
     return CompactionResult((), (), (), *_remove_covered(directory))

@@ -43,7 +43,7 @@ from headgate.streams.segments.summarized import SegmentNote
 from headgate.streams.write.lock import hold_lock
 
 MAGIC: Final = b"HEADGCLD"
-# magic, version, note length, summary length, CRC-32 of the header without it, the note and the summary
+# magic, version, note length, summary length, CRC-32 of the header before this field, of the note and of the summary
 HEADER: Final = struct.Struct("<8sIIQ4xI")
 LENGTH: Final = "length"  # the column of the summary with the compressed bytes of every row group
 
@@ -126,7 +126,7 @@ _log = logging.getLogger(__name__)
 
 
 def locking_tier(directory: Path) -> AbstractContextManager[None]:
-    """Hold the lock of the cold tier, which adding and deleting segments take for a moment each."""
+    """Return a context that holds the lock of the cold tier, which is taken briefly to add or delete a segment."""
     return hold_lock(directory / TIER_LOCK)
 
 

@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, TypeAlias
 
 from headgate.errors import StreamCorrupt, StreamError
 from headgate.filters import TRUE, NormalFilter
@@ -34,32 +34,39 @@ MOST_CACHED: Final = 32 << 20  # bytes of the footers of sealed segments
 MANY: Final = 16  # segments that are judged all at once
 _MOST_ATTEMPTS: Final = 1000
 _FEW: Final = 64  # segments that are listed whenever the directory has changed
-_PATIENCE: Final = 100  # times as long as listing more of them takes, until they are listed again
+_PATIENCE: Final = 100  # times as long as a listing of more segments took, until the next one
 _MOST_STEPS: Final = 8  # from segment to segment, instead of listing them
+
+_Identity: TypeAlias = tuple[int, int]  # of a file: its inode, and when it was modified
 
 
 class SealedSegments:
-    """A cache of open sealed and cold segments; they never change, so readers share them."""
+    """A cache of open sealed and cold segments; only repair replaces them, so readers share them."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[Path, SummarizedSegment] = OrderedDict()
+        self._open: OrderedDict[Path, tuple[SummarizedSegment, _Identity | None]] = OrderedDict()
         self._cached = 0  # bytes
         self._listing: Listing | None = None
         self._outlined: OutlinedSegments | None = None
-        # Of open segments; None: others are open than before.
+        # Facts about the open segments; None after one was opened or closed.
         self._group: SegmentGroup[OpenSegment] | None = None
         self._changing, self._judging = Lock(), Lock()
 
     def open(self, path: Path) -> SummarizedSegment:
-        """Open a segment, or return it from the cache."""
+        """Open a segment, or return it from the cache unless repair has replaced its file."""
+        identity = _identify(path)
         with self._changing:
-            if path in self._open:
+            known = self._open.get(path)
+            if known is not None and identity in (
+                known[1],
+                None,
+            ):  # a dropped file can still be read
                 self._open.move_to_end(path)
-                return self._open[path]
+                return known[0]
         segment = open_sealed(path)
         with self._changing:
             self._close(path)  # another thread may have opened it too
-            self._open[path] = segment
+            self._open[path] = segment, identity
             self._group = None
             self._cached += segment.footer_bytes
             while len(self._open) > 1 and self._cached > MOST_CACHED:
@@ -75,7 +82,7 @@ class SealedSegments:
             self._listing = listing
 
     def exclude(self, filter: NormalFilter, listing: Listing) -> dict[int, Excluded]:
-        """Return, by first offset, listed segments that certainly hold no match: those with an outline, and open ones."""
+        """Return, by first offset, the segments that certainly hold no match, as far as they have an outline or are open."""
         with self._judging:
             outlined = self._outlined or OutlinedSegments(Outlines(listing.files[0].path.parent))
             self._outlined = outlined
@@ -85,7 +92,7 @@ class SealedSegments:
                 group = self._group = self._group or SegmentGroup(
                     [
                         OpenSegment(segment)
-                        for path, segment in self._open.items()
+                        for path, (segment, _) in self._open.items()
                         if path.name not in outlined
                     ]
                 )
@@ -96,8 +103,16 @@ class SealedSegments:
 
     def _close(self, path: Path) -> None:
         self._group = None
-        segment = self._open.pop(path, None)
-        self._cached -= 0 if segment is None else segment.footer_bytes
+        known = self._open.pop(path, None)
+        self._cached -= 0 if known is None else known[0].footer_bytes
+
+
+def _identify(path: Path) -> _Identity | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 class SegmentCatalog:
@@ -148,10 +163,10 @@ class SegmentCatalog:
         raise self._changing_too_fast()
 
     def _look_behind(self) -> None:
-        """Find the segments that were begun since the directory was listed, in time that its length does not decide.
+        """Find the segments that were begun since the directory was listed, at a cost that does not grow with their number.
 
-        Of many segments the last ones are asked for the next. The directory is listed again when that has a small
-        share in the time that has passed: dropped segments have to be closed.
+        In a stream of many segments, the end of the last one known leads to the next. The directory is listed again when
+        that takes a small share of the time since the last listing: dropped segments have to be closed.
         """
         if len(self._files) < _FEW or time.monotonic() >= self._relist_at:
             return self.relist()
@@ -217,7 +232,7 @@ class SegmentCatalog:
         raise StreamCorrupt(str(following[0].path), None, what, [gap])
 
     def exclude(self, filter: NormalFilter, low: int, high: int) -> dict[int, Excluded]:
-        """Return, by first offset, segments that certainly hold no match; nothing for a few segments."""
+        """Return, by first offset, segments that certainly hold no match; none when only few lie between the offsets."""
         listed = self._listing.covering(high) - self._listing.covering(low)
         if listed < MANY or filter.tree == TRUE:
             return {}

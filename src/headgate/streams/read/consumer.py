@@ -334,9 +334,11 @@ class StreamConsumer(Iterator[Message]):
 
     def prepare_commit(self, position: int | None = None) -> Callable[[], None]:
         """Return a function that commits what is done by now, whatever is read before it is called."""
+        # Before the position, which another thread may set to that of the next share.
+        share = self._share
         position = self.position if position is None else position
         if self._group is not None:
-            return partial(self._group.commit, self._group.done_until(self._share, position))
+            return partial(self._group.commit, self._group.done_until(share, position))
         if self._cursor is None:
             raise StreamOptionsError('only a consumer with a name can commit: consume(cursor="…")')
         return partial(self._cursors.commit, self._cursor, position)
@@ -391,7 +393,7 @@ class StreamConsumer(Iterator[Message]):
 
 
 class Tail:
-    """Wait for new messages in streams. Any thread may stop it; close it when no thread waits any more."""
+    """Waits for new messages in streams. Any thread may stop it; close it when no thread waits any more."""
 
     def __init__(self, *directories: Path, follow: bool, timeout: timedelta | None) -> None:
         """`timeout`: how long to wait for one message; None for ever. Without `follow`, never wait."""
@@ -435,7 +437,7 @@ class Tail:
         return True
 
     def look(self) -> set[str] | None:
-        """Return the directories of the streams that have changed since the last look; None: any may have. Never wait."""
+        """Return the directories of the streams that have changed since the last call; None: any may have. Never wait."""
         if not self._follow:
             return set()
         if self._watch is None:

@@ -15,7 +15,7 @@ import apsw
 from headgate.clock import now_us
 from headgate.errors import StreamError, StreamOptionsError
 from headgate.forks import call_before_fork, call_in_child, keep_for_ever
-from headgate.message import MAX_NAME_BYTES
+from headgate.message import INT64_MAX, MAX_NAME_BYTES, UNSTORABLE
 from headgate.streams.format import CURSORS_FILE
 
 _BUSY_MS: Final = 10_000
@@ -81,12 +81,13 @@ class Cursors:
 
     def commit(self, name: str, position: int) -> None:
         """Store a position; it may be lower than before."""
-        if type(position) is not int or position < 0:
+        check_cursor_name(name)
+        if type(position) is not int or not 0 <= position <= INT64_MAX:
             raise StreamOptionsError(f"cursor {name!r}: {position!r} is not an offset")
         with self._translate_errors():
             connection = self._open()
             self._refuse_group(connection, name)
-            connection.execute(_PUT, (check_cursor_name(name), position, self._clock()))
+            connection.execute(_PUT, (name, position, self._clock()))
 
     def delete(self, name: str) -> bool:
         """Delete a cursor; False when there was none."""
@@ -111,13 +112,14 @@ class Cursors:
         with self._translate_errors():
             connection = self._open()
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            connection.execute("BEGIN IMMEDIATE")
             try:
+                connection.execute("BEGIN IMMEDIATE")
                 yield connection
+                connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # an interrupt may come right before or behind it
+                    connection.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
             connection.execute("PRAGMA synchronous = FULL")
 
     def close(self) -> None:
@@ -161,7 +163,8 @@ def check_cursor_name(name: str) -> str:
     if (
         not isinstance(name, str)
         or not name
-        or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES
+        or UNSTORABLE.search(name)
+        or len(name.encode()) > MAX_NAME_BYTES
     ):
         raise StreamOptionsError(
             f"a cursor's name is text of 1 to {MAX_NAME_BYTES} bytes, not {name!r}"

@@ -1,6 +1,6 @@
-"""Which full segments hold no match, judged all at once: by one row of facts a segment instead of one a chunk.
+"""Which full segments hold no match, judged all at once, with one row of facts for each segment instead of each chunk.
 
-The facts are the outlines in a file of the stream, or else those of segments that are open. A segment that is not excluded
+The facts come from the outlines in a file of the stream, and from segments that are open. A segment that is not excluded
 here is judged chunk by chunk.
 """
 
@@ -42,7 +42,7 @@ _GROUP: Final = 256  # outlines that are judged together
 
 
 class Excluded(NamedTuple):
-    """A segment that a scan does not open, and what it has to count of it."""
+    """A segment that a scan does not open: its end, and the chunks and bytes that the scan counts as skipped."""
 
     next_offset: int
     chunks: int
@@ -86,7 +86,7 @@ class OutlinedSegments:
         return found
 
     def _is_listed(self, outline: Outline, listing: Listing) -> bool:
-        """Whether this is the outline of a listed file. A file is looked at once: what replaces it holds no more."""
+        """Return whether a listed file has this outline. A file is checked once: one that replaces it has no more messages."""
         name = outline.name
         file = listing.by_name.get(name)
         if file is None:
@@ -127,7 +127,7 @@ class OpenSegment:
 
 
 class Described(Protocol):
-    """A segment of which something is known as a whole."""
+    """A segment with facts about it as a whole."""
 
     @property
     def first_offset(self) -> int: ...

@@ -1,9 +1,9 @@
 """Consumer groups: several consumers, also in several processes, share one cursor.
 
-The stream is handed out in *shares*, runs of offsets that end with a chunk or a segment. A share belongs to one member, which reads
-it and commits how far it is done. The shares of a member that closes, or whose process dies, go to the others, from what it
-committed last. So every message reaches one living member, and again another one if the first dies before it commits: at least
-once. The position of the cursor is that before which everything is done.
+The stream is handed out in *shares*, runs of offsets that end with a chunk or a segment. A share belongs to one member, which
+reads it and commits how far it is done. The shares of a member that closes, or whose process dies, go to the others, from the
+position it committed last. So every message reaches one living member, and another one again if the first dies before it
+commits: at least once. Everything before the position of the cursor is done.
 
 All of it is in the stream's cursors.db:
 
@@ -28,6 +28,7 @@ import apsw
 import numpy as np
 
 from headgate.errors import StreamCorrupt, StreamError
+from headgate.forks import call_in_child
 from headgate.streams.format import MEMBERS
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.cursors import Cursors
@@ -66,7 +67,7 @@ class Share:
     low: int
     high: int
     position: int
-    number: int = 0  # counts those that the member has taken
+    number: int = 0  # of this share among those that the member has taken, from 1
 
 
 class GroupMember:
@@ -91,6 +92,7 @@ class GroupMember:
             database.execute(_JOIN, (self._token, name, filter))
             database.execute(_BEGIN, (name, start, clock()))
         self._closed = False
+        call_in_child(self, GroupMember._leave_to_parent)
         weakref.finalize(self, self._lock.release)  # of a member that is forgotten
 
     def _check_filter(self, database: apsw.Connection, filter: str) -> None:
@@ -102,7 +104,7 @@ class GroupMember:
                 )
 
     def take(self, choose: Callable[[int], tuple[int, int] | None]) -> Share | None:
-        """Take a share that another member left, or the one that `choose` finds at the frontier; None: there is none."""
+        """Take a share that another member left, or that `choose` finds at the end of all shares; None: there is none."""
         with self._using:
             self._check_open()
             with self._cursors.transaction(durable=False) as database:
@@ -151,7 +153,7 @@ class GroupMember:
                 file.unlink(missing_ok=True)
 
     def done_until(self, share: Share | None, position: int) -> list[tuple[Share, int]]:
-        """Return what is done when everything before the position in that share is, with the shares taken before it."""
+        """Return which shares are done, and up to where, when this one is done up to `position`: all taken before it are."""
         with self._using:
             if share is None:
                 return []
@@ -217,6 +219,10 @@ class GroupMember:
                 self._lock.release()
                 with suppress(OSError):
                     (self._directory / MEMBERS / self._token).unlink()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: the member and its shares stay those of the parent."""
+        self._closed = True
 
     def _check_open(self) -> None:
         if self._closed:

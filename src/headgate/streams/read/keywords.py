@@ -1,4 +1,4 @@
-"""The keywords of the methods that read, for those that pass them on."""
+"""The types of the keywords of `consume`, `scan` and `join_group`, for methods that pass these keywords on."""
 
 from __future__ import annotations
 

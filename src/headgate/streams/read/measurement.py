@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -44,7 +45,7 @@ class ChunkOutcome(IntEnum):
     PASSED = 1  # the facts prove that every message matches
     SCANNED = 2  # read, and no message matched
     HIT = 3  # read, and some messages matched
-    OPEN = 4  # it has to be read, and was not: the time was over
+    OPEN = 4  # it has to be read, and was not: there was no time left
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ def measure_chunks(
         elif outline is not None and filter is None:
             yield _pass_whole(file, outline)
         elif time.monotonic() > until:
-            yield _leave_open(catalog, file, outline)
+            with suppress(FileNotFoundError):  # sealed or dropped meanwhile
+                yield _leave_open(catalog, file, outline)
         else:
             now = time.monotonic()
             yield from _measure_file(catalog, file, query, stats, now + (until - now) / left)
@@ -140,7 +142,7 @@ def _measure_file(
 
 
 def tier_of(file: SegmentFile) -> SegmentTier:
-    """Where the messages of a segment are."""
+    """Return the tier of a segment, by its file."""
     return "cold" if file.cold else "sealed" if file.sealed else "hot"
 
 

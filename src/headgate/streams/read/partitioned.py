@@ -24,7 +24,7 @@ from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.scan import Scan
 from headgate.streams.read.start import Start, names_offset
 
-PARTITION: Final = "partition"  # the column that numbers them
+PARTITION: Final = "partition"  # the column with the number of each message's partition
 
 
 class Closable(Protocol):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def plain_reader(scan: Scan, schema: PlainSchema | None) -> pa.RecordBatchReader:
-    """Return a reader of all that the scan selects, from its start; None: the schema of all that is stored."""
+    """Return a reader of all that the scan selects, from its start; without a schema, it gets `default_schema`."""
     chosen = plain_columns(default_schema(scan) if schema is None else schema)
     batches = (project_batch(batch, chosen) for batch in scan.again(stored_columns(chosen)))
     plain = pa.schema([(column.name, column.type) for column in chosen])

@@ -60,7 +60,7 @@ def survivors(
 ) -> Iterator[Survivor]:
     """Yield the chunks that may hold a match with an offset in [low, high), in the order of the segment.
 
-    A chunk in which no message can match `chunk_filter` is skipped too; of the others, its messages are not asked.
+    A chunk in which no message can match `chunk_filter` is skipped too; in other chunks, messages need not match it.
     """
     start, end = segment.chunks_between(low, high)
     first, last = segment.offset_bounds()
@@ -91,7 +91,7 @@ def survivors(
 def judge_chunks(
     segment: Segment, filter: NormalFilter, candidates: ChunkNumbers
 ) -> tuple[Flags, Flags]:
-    """Say of each of these chunks whether it may hold a match, and whether every message of it matches."""
+    """Return for each of these chunks whether it may hold a match, and whether every message of it matches."""
     start, end = int(candidates[0]), int(candidates[-1]) + 1
     facts = segment.facts(start, end)
     if filter.tree == TRUE:
@@ -145,7 +145,7 @@ def find_parts(
 
 
 def _parts(some: Flags, every: Flags, rows: int) -> list[ChunkPart]:
-    """Join the pages that may match to parts."""
+    """Join pages that may match, and are near to each other, to parts."""
     ranges: list[range] = []
     for page in some.nonzero()[0].tolist():
         near = ranges and page - ranges[-1][-1] <= NEAR

@@ -59,7 +59,7 @@ def make_query(
     columns: Sequence[str] | None = None,
     whole_chunks: bool = False,
 ) -> StreamQuery:
-    """Make a query of the arguments of `consume` and `scan`; refuse a bad filter."""
+    """Make a query from the arguments of `consume` and `scan`; refuse a bad filter."""
     if match_unfiltered and filter_values is None:
         raise StreamOptionsError(
             "match_unfiltered=True adds the messages without a filter value to those that filter_values "

@@ -1,8 +1,8 @@
 """Scan a stream: verdict, mask, gather; exactly the messages the filter selects, in offset order.
 
-A chunk with the verdict NONE is not opened, one with ALL is passed on whole, and of one with SOME only the columns
-the filter reads, in the pages that may match, are looked at before the matching rows are copied. At most one segment's matches are in memory at a
-time, and their payloads stay in the memory map until they are returned.
+A chunk with the verdict NONE is not opened, and one with ALL is passed on whole. Of one with SOME, only the columns that the
+filter reads are examined, in the pages that may match, before the matching rows are copied. At most one segment's matches
+are in memory at a time, and their payloads stay in the memory map until they are returned.
 
 `on_corrupt` decides about messages that cannot be read: "error" raises a StreamCorrupt that names their offsets; "skip"
 goes on behind them, with a warning in the log and a count in `stats.messages_lost`; a function is called with each
@@ -253,7 +253,8 @@ class SegmentScan:
             try:
                 batch = self.take(survivor)
             except StreamCorrupt as damage:
-                self.skip(self._locate(survivor, damage))
+                for located in self._locate(survivor, damage):
+                    self.skip(located)
                 continue
             if batch is not None:
                 yield batch
@@ -262,12 +263,13 @@ class SegmentScan:
         self, take: Callable[[Survivor], Taken | None]
     ) -> tuple[list[Taken], list[StreamCorrupt]]:
         """Return what `take` gives for every chunk that holds a match, and the damage found on the way."""
-        taken, unreadable = [], []
+        taken: list[Taken] = []
+        unreadable: list[StreamCorrupt] = []
         for survivor in self.survivors:
             try:
                 part = take(survivor)
             except StreamCorrupt as damage:
-                unreadable.append(self._locate(survivor, damage))
+                unreadable += self._locate(survivor, damage)
                 continue
             if part is not None:
                 taken.append(part)
@@ -301,9 +303,11 @@ class SegmentScan:
         offsets = chunk.offsets()
         return (offsets >= self.low) & (offsets < self.high)
 
-    def _locate(self, survivor: Survivor, damage: StreamCorrupt) -> StreamCorrupt:
+    def _locate(self, survivor: Survivor, damage: StreamCorrupt) -> list[StreamCorrupt]:
+        """Return the damage with its offsets; nothing if the scan asks for none of them."""
         at, pages = survivor.at, survivor.pages
-        return locate_damage(self.segment, at, self.low, self.high, damage, pages)
+        located = locate_damage(self.segment, at, self.low, self.high, damage, pages)
+        return [located] if located.offsets else []
 
     def skip(self, damage: StreamCorrupt) -> None:
         """Count unreadable messages as lost, or raise the damage."""
@@ -439,7 +443,7 @@ def locate_damage(
     damage: StreamCorrupt,
     pages: range | None = None,
 ) -> StreamCorrupt:
-    """Return the damage with the offsets in [low, high) of these pages; exactly, if the offsets can be read."""
+    """Return the damage with the offsets in [low, high) of these pages: all that they have, or bounds if those are damaged."""
     try:
         offsets = np.sort(open_chunk(segment, at, pages).offsets())
     except StreamCorrupt:

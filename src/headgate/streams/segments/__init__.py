@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headgate.streams.segments.hot_index import room_for as room_for
     from headgate.streams.segments.pages import PageFacts as PageFacts
     from headgate.streams.segments.pages import summarize_pages as summarize_pages
+    from headgate.streams.segments.sealed import SealedSegment as SealedSegment
     from headgate.streams.segments.segment import FILTER_VALUE as FILTER_VALUE
     from headgate.streams.segments.segment import Chunk as Chunk
     from headgate.streams.segments.segment import Segment as Segment
@@ -36,6 +37,7 @@ else:
             "clustering": ["Clustering", "SortKey", "cluster", "sort_key"],
             "hot_index": ["IndexShape", "room_for"],
             "pages": ["PageFacts", "summarize_pages"],
+            "sealed": ["SealedSegment"],
             "segment": ["FILTER_VALUE", "Chunk", "Segment"],
             "summary": ["Summary", "hashes_of_chunks", "summarize"],
             "segment_rows": ["Numbers", "RangesColumn", "SegmentColumn", "Words", "join_column"],

@@ -144,7 +144,7 @@ def _keys(field: Field, purpose: str) -> npt.NDArray[np.uint64]:
 
 
 def hash_field(field: Field, column: ColumnOf, room: int) -> Hashes | None:
-    """Hash the distinct values of a field in a chunk; None when they are more than `room`, or not all in columns."""
+    """Hash the distinct values of a field in a chunk; None when there are more than `room`, or some are in the overflow."""
     values = distinct_values(field, column, room)
     return None if values is None else hash_values(field, values)
 
@@ -152,7 +152,7 @@ def hash_field(field: Field, column: ColumnOf, room: int) -> Hashes | None:
 def distinct_values(field: Field, column: ColumnOf, room: int) -> list[pa.Array] | None:
     """Return the distinct values of a field in a chunk, an array for each kind that occurs.
 
-    None when a kind has more than `room`, or when they are not all in columns.
+    None when a kind has more than `room`, or when some are in the overflow.
     """
     if field.scope == "header" and _overflows(field.name, column):
         return None
@@ -183,7 +183,7 @@ def _distinct(array: pa.Array, room: int) -> pa.Array | None:
 
 
 def hash_values(field: Field, values: Sequence[pa.Array]) -> Hashes:
-    """Hash texts, numbers and booleans, whatever each array holds."""
+    """Hash the values of arrays of texts, numbers or booleans, to one row each."""
     found = [
         hash_texts(field, array)
         if pa.types.is_string(array.type)

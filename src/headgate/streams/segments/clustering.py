@@ -100,7 +100,7 @@ def cluster(
 
 
 def _sorted_rows(levels: Sequence[SortKey], count: int) -> RowIndices:
-    """Sort by all levels at once, as one number for each row where 64 bits are enough. The sort is stable."""
+    """Return the rows sorted by all levels, by one number for each row where 64 bits are enough. The sort is stable."""
     total = 1
     for level in levels:
         total *= level.size

@@ -1,4 +1,4 @@
-"""Arrays that grow with the index of a hot segment: reading on costs as much as was appended, not as there is."""
+"""Arrays that grow with the index of a hot segment. Appending to one costs as much as what is appended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from headgate.streams.segments.hot_chunk import DAMAGED
 
 
 def extended(known: npt.NDArray[Any], fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return `known` and behind it `fresh`, in time that only `fresh` decides: there is room behind what it returns."""
+    """Return `known` with `fresh` behind it, in time proportional to `fresh`.
+
+    Results share memory, with room behind: only the last one may be extended again.
+    """
     if not len(fresh):
         return known
     size, room = len(known) + len(fresh), known.base
@@ -23,7 +26,7 @@ def extended(known: npt.NDArray[Any], fresh: npt.NDArray[Any]) -> npt.NDArray[An
 
 
 class EntryColumns(NamedTuple):
-    """Fields of all entries as arrays of their own: a field of an entry is slow to read, and these are read often."""
+    """Fields of all entries, each as one array: reading a field of an entry is slow, and these are read often."""
 
     position: npt.NDArray[np.int64]
     length: npt.NDArray[np.int64]
@@ -37,7 +40,7 @@ NO_COLUMNS: Final = EntryColumns(_NONE, _NONE, _NONE, _NONE, np.zeros(0, np.bool
 
 
 def read_columns(entries: npt.NDArray[Any], before: EntryColumns = NO_COLUMNS) -> EntryColumns:
-    """Return the columns of the entries; `before` has those of the first ones."""
+    """Return the columns of the entries; `before` are the columns of the first entries."""
     fresh = entries[len(before.position) :]
     if not len(fresh):
         return before

@@ -105,7 +105,7 @@ class BytesOfChunks:
         return begins + bases, ends + bases
 
     def valid(self, chunks: RowIndices, rows: RowIndices) -> Flags | None:
-        """Return which of the values are not null; None when none is."""
+        """Return which of the values are not null; None when all are."""
         return self._valid.take(chunks, rows)
 
     def take(self, chunks: RowIndices, rows: RowIndices) -> pa.Array:
@@ -121,7 +121,7 @@ def copy_ranges(
     count, total = len(begins), int((ends - begins).sum())
     if not count:
         return pa.array([], kind)
-    # Every second element of this array is one of the ranges, those between are never read. The last offset
+    # The elements at even positions of this array are the ranges, the others are never read. The last offset
     # sets the mean length, from which Arrow estimates how much to allocate.
     offsets = np.empty(2 * count + 1, np.int64)
     offsets[0:-1:2], offsets[1:-1:2] = begins, ends
@@ -206,7 +206,7 @@ class _Validity:
 def _enclosing(arrays: Sequence[pa.Array], at: int) -> tuple[pa.Buffer, Positions]:
     """Return one memory that encloses buffer `at` of every array, and where each begins in it.
 
-    The bytes between the buffers may belong to others, and are never read.
+    The bytes between the buffers may belong to other objects, and are never read.
     """
     buffers = [array.buffers()[at] for array in arrays]
     filled = [buffer for buffer in buffers if buffer is not None and buffer.size]

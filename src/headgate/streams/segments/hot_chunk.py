@@ -101,7 +101,7 @@ NO_META: Final = ChunkMeta({}, {})
 
 
 class HotChunk:
-    """A chunk in a memory map, opened without looking at its body."""
+    """A chunk in memory or in a memory map; opening it reads only its header."""
 
     __slots__ = (
         "_body",

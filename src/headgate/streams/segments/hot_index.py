@@ -1,4 +1,4 @@
-"""The hot index: an *entry* of fixed width for every chunk of a log, and what the writer and readers do with it.
+"""The hot index: an *entry* of fixed width for every chunk of a log, as the writer and readers use it.
 
     | INDEX_HEADER | meta JSON: indexed, restrict_same_values | pad | settled | entry | entry | …
 
@@ -71,8 +71,13 @@ class IndexShape:
         return entry_dtype(self.bloom.nbytes)
 
     def same_as(self, other: IndexShape) -> bool:
-        mine, theirs = self.restriction.values, other.restriction.values
-        return self.bloom == other.bloom and self.indexed == other.indexed and mine == theirs
+        # As text: the order of the headers counts, and 1 is not true.
+        return self.bloom == other.bloom and self.described() == other.described()
+
+    def described(self) -> bytes:
+        """Return the headers and values as the index stores them."""
+        known = {"indexed": self.indexed, "restrict_same_values": self.restriction.values}
+        return json.dumps(known, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,7 @@ class IndexHead:
 
 def encode_index_header(shape: IndexShape, first_offset: int, log_crc: int, settled: int) -> bytes:
     """Encode everything before the first entry."""
-    known = {"indexed": shape.indexed, "restrict_same_values": shape.restriction.values}
-    meta = json.dumps(known, separators=(",", ":")).encode()
+    meta = shape.described()
     meta += b" " * (padded(len(meta)) - len(meta))
     sizes = (len(meta), shape.dtype.itemsize, shape.bloom.nbytes, shape.bloom.hashes)
     fixed = INDEX_HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, *sizes, log_crc, first_offset, 0)
@@ -256,7 +260,7 @@ def _read_index(fd: int, head: LogHead, before: HotIndex | None) -> HotIndex:
     fresh = np.frombuffer(behind, dtype, len(behind) // dtype.itemsize)
     bad = np.flatnonzero(entry_checksums(fresh) != fresh["checksum"])
     sound = fresh[: bad[0]] if len(bad) else fresh
-    # Read for the first time and whole, they are not copied: a log that is looked at once is not extended.
+    # The first time, entries that are all sound are not copied: most logs are read only once.
     entries = extended(known, sound) if len(known) or len(bad) else fresh
     # Zeros are the gap for the first entry of an append of several chunks, which is written last.
     is_harmless = len(bad) == 0 or bad[0] == len(fresh) - 1 or not any(fresh[bad[0]].tobytes())
@@ -272,7 +276,7 @@ def _read_index(fd: int, head: LogHead, before: HotIndex | None) -> HotIndex:
 
 def _read_head(fd: int) -> IndexHead | str:
     found = read_index_header(memoryview(read_at(fd, 0, _HEADER_READ)))
-    # What is wrong may be that it is longer.
+    # The header may be longer than the bytes that were read.
     return read_index_header(memoryview(read_at(fd, 0))) if isinstance(found, str) else found
 
 
@@ -302,7 +306,7 @@ def count_entries(directory: Path, first_offset: int) -> int:
 def drop_cut_off(
     entries: Entries, head: LogHead, shape: IndexShape, log_size: int, settled: int
 ) -> Entries:
-    """Drop the entries of chunks behind the end of the log; those of settled chunks become damage."""
+    """Drop the entries of chunks behind the end of the log; entries of settled chunks become damage."""
     if end_of(entries, head) <= log_size:
         return entries
     ends = entries["position"] + entries["length"]

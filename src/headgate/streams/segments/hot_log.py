@@ -33,7 +33,7 @@ _MAX_PARTS: Final = 1024  # of one writev; IOV_MAX
 
 
 class CommitPosition(NamedTuple):
-    """How far readers see a log."""
+    """How far a log is committed, so that readers see it."""
 
     end: int  # of the log
     index_end: int
@@ -43,7 +43,7 @@ class CommitPosition(NamedTuple):
 class HotLog:
     """A log and its index, open for appending. Not for two threads at once.
 
-    An exception may come between any two steps, Ctrl-C for one; `rollback` makes files and figures agree again.
+    An exception such as Ctrl-C may come between any two steps; `rollback` makes the files and the positions kept here agree.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class HotLog:
 
     def _note_committed(self) -> None:
         index_end = self._committed.index_end + sum(entry.nbytes for entry in self._appended)
-        # In one step: an interruption finds figures that belong together.
+        # One assignment, so that an interruption leaves positions that belong together.
         self._committed = CommitPosition(self._end, index_end, self.next_offset)
         self._appended.clear()
 

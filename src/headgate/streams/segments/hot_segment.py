@@ -68,7 +68,7 @@ class HotSegment:
         self._load()
 
     def _load(self) -> None:
-        """Read which chunks are committed by now."""
+        """Read the entries of the chunks that are committed by now; map more of the log if more is settled."""
         state = self._state()
         if self.head.problem is not None:
             self.head = read_head_of(self._fd, self.path)
@@ -85,28 +85,29 @@ class HotSegment:
             entries = np.concatenate([entries, *entries_of(places, index.shape, expected)])
         being_healed = self._index is not None and self._index.inode == index.inode and not finished
         if being_healed and len(entries) < len(self._entries):
-            return  # chunks that a dead writer left count as committed since they were found
+            return  # a new writer is about to write the entries of chunks that a dead one left: keep those
         uncommitted = not finished and (index.uncommitted or size > end_of(entries, self.head))
-        self._seen = None if uncommitted else state  # it may become committed where it is
+        # The rest may become committed while both files keep their sizes.
+        self._seen = None if uncommitted else state
         known = self._columns if self._is_grown(index, entries) else NO_COLUMNS
         self._index, self._entries, self.shape = index, entries, index.shape
-        # Only the settled part is never cut off, whatever happens.
+        # No crash and no rollback cuts off the settled part.
         mapped = min(index.settled, size)
         if mapped > self._data.size:
             self._data = map_beginning(self._fd, mapped)
         self._columns = read_columns(entries, known)
 
     def _is_grown(self, index: HotIndex, entries: Entries) -> bool:
-        """Whether the entries are those known and more: entries of an index are only added to, others may be replaced."""
+        """Tell whether the known entries are the first of these: an index only grows, entries made from the log may change."""
         before = self._index
         if before is None or before.inode != index.inode:
             return False
         return self._entries is before.entries and entries is index.entries
 
     def _read_tail(self, start: int, size: int, index: HotIndex) -> tuple[pa.Buffer, bool]:
-        """Read the committed bytes from `start` on that have no entry; return them and whether there is no writer.
+        """Return the committed bytes behind `start`, which have no entry, and whether no writer can roll them back.
 
-        A writer may roll back chunks without an entry. Those of a dead writer are kept by the next one.
+        A writer may roll back chunks without an entry. Chunks of a dead writer are kept by the next writer.
         """
         if start >= size:
             return read_at(self._fd, start, 0), False
@@ -120,7 +121,7 @@ class HotSegment:
         return _identity(self.path), _identity(index_path(self._directory, self._first))
 
     def refresh(self) -> bool:
-        """Read on; whether there are more chunks than before."""
+        """Read the chunks that were committed since; return whether there are any."""
         if self._state() == self._seen:
             return False
         before = len(self._entries)
@@ -137,7 +138,7 @@ class HotSegment:
 
     @property
     def nbytes(self) -> int:
-        """The length of the log that is committed."""
+        """The length of the committed part of the log."""
         return end_of(self._entries, self.head)
 
     @property

@@ -36,7 +36,7 @@ _FIRST_READ: Final = 1 << 16  # bytes; a header is hardly ever longer
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """The header of a log: its first offset, and the last publishing ids before it."""
+    """The header of a log: its first offset, and the last publishing id of each producer before it."""
 
     first_offset: int
     producers: Mapping[str, int]

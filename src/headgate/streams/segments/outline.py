@@ -1,7 +1,7 @@
 """The outline of a segment: what is known of a full log, a sealed or a cold segment as a whole.
 
-Outlines decide which segments a filter need not open. They say less than the facts about single chunks, and are small: of
-each field the bounds, all values where they are few, and of an indexed field otherwise a Bloom filter.
+Outlines decide which segments a filter need not open. They say less than the facts about single chunks, and are small: for
+each field the bounds and, where they are few, all values; for an indexed field with more values a Bloom filter.
 
     | OUTLINE | fields, JSON | Bloom filters |
 
@@ -41,7 +41,7 @@ from headgate.streams.segments.summarized import SummarizedChunk, SummarizedSegm
 
 MOST_FIELDS: Final = 64  # besides the indexed ones
 MOST_VALUES: Final = 64
-MOST_LETTERS: Final = 1024  # of all values of a field
+MOST_LETTERS: Final = 1024  # of all values of a field together
 BLOOM_BYTES: Final = 4096  # at most; always a power of two, so that many filters have one shape
 BLOOM_HASHES: Final = 7
 _FEWEST_BYTES: Final = 16
@@ -195,7 +195,7 @@ def _all_values(sets: DistinctSets | None) -> list[Scalar] | None:
 
 
 def _bloom_of(segment: Segment, facts: Facts, field: Field) -> bytes | None:
-    """Build a Bloom filter of all values of a field; None when they are too many, or not all in columns."""
+    """Build a Bloom filter of all values of a field; return None when there are too many, or some are in the overflow."""
     distinct: list[pa.Array] = []
     columns = _SegmentColumns(segment)
     for i in np.flatnonzero(facts.rows).tolist():
@@ -225,7 +225,7 @@ def _unite(arrays: Iterable[pa.Array]) -> list[pa.Array]:
 
 
 class _SegmentColumns:
-    """The columns of a segment, chunk by chunk, those with a dictionary that was seen before left out.
+    """The columns of a segment, chunk by chunk, without those whose dictionary came with an earlier chunk.
 
     All chunks of a sealed segment share their dictionaries.
     """

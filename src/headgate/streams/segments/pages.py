@@ -104,7 +104,7 @@ class PageFacts:
         self.fields = frozenset(field for name in named if (field := parse_column_name(name)[0]))
 
     def facts_of(self, chunks: ChunkNumbers, fields: Collection[Field], known: Facts) -> Facts:
-        """Return the facts about all pages of these chunks, one after the other; `known` are those of the chunks."""
+        """Return the facts about all pages of these chunks, one after the other; `known` are the facts about all chunks."""
         asked = np.zeros(len(known), np.bool_)
         asked[chunks] = True
         pages = np.flatnonzero(asked[self._owners])
@@ -164,7 +164,7 @@ def compute_page_checks(reader: pa.RecordBatchFileReader) -> PageChecks:
 
 
 def page_crcs(array: pa.Array, pages: range) -> list[int]:
-    """Compute the CRC of a column of a chunk in each of these pages."""
+    """Compute, for one column of a chunk, the CRC of each of these pages."""
     return [crc for _, crc in _lengths_and_crcs(array, pages)]
 
 
@@ -209,7 +209,7 @@ def decode_pages(
 ) -> tuple[pa.RecordBatch, PageChecks] | None:
     """Return the facts and checks; None for a version this program does not know.
 
-    Raises ValueError when they are damaged, or those of a file with other chunks.
+    Raises ValueError when they are damaged, or belong to a file with other chunks.
     """
     if text[:1] != VERSION:
         return None

@@ -30,12 +30,14 @@ class Restriction:
 
     def __init__(self, values: Mapping[str, Sequence[Scalar]]) -> None:
         self.values = {name: tuple(listed) for name, listed in values.items()}
-        self._digit_of: list[tuple[str, int, dict[tuple[type, HeaderValue], int]]] = []
+        self._digit_of: list[tuple[str, int, dict[tuple[type, object], int]]] = []
         self._radix: dict[str, int] = {}
         radix = 1
         for name, listed in self.values.items():
-            digits = {(type(v), v): i for i, v in reversed(list(enumerate(listed, 1)))}
-            self._digit_of.append((name, radix, digits))  # type: ignore[arg-type]
+            digits: dict[tuple[type, object], int] = {
+                (type(v), v): i for i, v in reversed(list(enumerate(listed, 1)))
+            }
+            self._digit_of.append((name, radix, digits))
             self._radix[name] = radix
             radix *= len(listed) + 1
 
@@ -59,8 +61,8 @@ class Restriction:
     def codes(self, columns: Columns) -> npt.NDArray[np.uint64]:
         """Return the code of every row."""
         total = np.zeros(columns.num_rows, np.uint64)
-        for name, radix in self._radix.items():
-            for digit, value in enumerate(self.values[name], 1):
+        for name, radix, digits in self._digit_of:
+            for (_, value), digit in digits.items():
                 total[_equal(columns, name, value)] += np.uint64(radix * digit)
         return total
 
@@ -73,7 +75,7 @@ class Restriction:
         return (codes // np.uint64(self._radix[name]) % base).astype(np.int64)
 
 
-def _equal(columns: Columns, name: str, value: Scalar) -> Flags:
+def _equal(columns: Columns, name: str, value: object) -> Flags:
     array = columns.view(Field("header", name), KIND_OF[type(value)])
     if array is None:
         return np.zeros(columns.num_rows, np.bool_)

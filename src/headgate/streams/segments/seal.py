@@ -28,6 +28,7 @@ from headgate.streams.segments.sealed import (
     CHECKS_KEY,
     SEGMENT_KEY,
     SUMMARY_KEY,
+    SealedSegment,
     checks_dtype,
     compute_checks,
     encode_checks,
@@ -38,8 +39,8 @@ from headgate.streams.segments.summarized import SegmentNote
 from headgate.streams.segments.summary import summarize
 
 UNFINISHED: Final = ".unfinished"
-# Reserves the space of the checks in the footer until they are known.
-_FILLER: Final = b"headgate.checks "
+# Reserves the space of the checks in the footer until they are known. No name in the footer holds a NUL.
+_FILLER: Final = b"headgate.checks\0"
 
 
 def seal(segment: Chunks, directory: Path, indexed: Collection[str], created: int) -> Path:
@@ -68,6 +69,7 @@ def seal(segment: Chunks, directory: Path, indexed: Collection[str], created: in
     try:
         pages = summarize_pages(rows.columns, clustering, fields)
         _write(unfinished, rows.columns, clustering, note.to_json(), _encode(summary), pages)
+        SealedSegment(unfinished)  # raises if it cannot be read: the log would be lost
         os.replace(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)  # a full disk needs its space
@@ -133,7 +135,7 @@ def _filler(chunks: int, schema: pa.Schema) -> bytes:
 
 
 def _fill_in(path: Path, data: pa.Buffer, footer: int, fillers: Mapping[bytes, bytes]) -> None:
-    """Overwrite each filler behind this position with what it stands for."""
+    """Overwrite each filler behind this position with the bytes it reserves space for, and make the file durable."""
     behind = data.slice(footer).to_pybytes()
     with open(path, "r+b") as file:
         for filler, encoded in fillers.items():

@@ -164,7 +164,7 @@ class SealedSegment(SummarizedSegment):
         return GatheredChunks(list(chunks), self.existing(columns))
 
     def existing(self, columns: Sequence[str] | None) -> list[str]:
-        """Return those of the columns that the segment has; all it has for None."""
+        """Return the given columns that the segment has; for None all of its columns."""
         return [name for name in self.names if columns is None or name in columns]
 
 
@@ -334,7 +334,7 @@ def dictionary_crc(array: pa.Array) -> int:
 
 
 def _is_whole(array: pa.Array) -> bool:
-    """Whether the head of a dictionary, which is in no CRC, fits its bytes: as many words as there are ends, none null."""
+    """Tell whether the length and null count of a dictionary, which no CRC covers, fit its bytes."""
     if not isinstance(array, pa.DictionaryArray) or not len(array.dictionary):
         return True
     words = array.dictionary

@@ -43,7 +43,7 @@ class ChunkMetadata:
 
 
 class Chunk(Columns, Protocol):
-    """Some messages, as columns. A column is checked against its CRC when it is read first."""
+    """Some messages as columns. A column is checked against its CRC when it is first read."""
 
     @property
     def first_offset(self) -> int: ...
@@ -100,7 +100,7 @@ class Segment(Chunks, Protocol):
         ...
 
     def chunks_between(self, low: int, high: int) -> tuple[int, int]:
-        """Return a range of chunks with every offset in [low, high)."""
+        """Return a range of chunks that holds all offsets in [low, high)."""
         ...
 
     @property

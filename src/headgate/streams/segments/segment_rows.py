@@ -45,7 +45,7 @@ _Part: TypeAlias = dict[str, pa.Array]  # the columns of a chunk
 
 TINY_ROWS: Final = 256  # a chunk with fewer rows is joined with its neighbours first
 MAX_TINY: Final = 1024  # chunks joined at a time
-# The columns of a segment without messages. Types alone: making an array imports pandas, where it is installed.
+# The columns of a segment without messages. Only types: making an array imports pandas, where it is installed.
 _ALWAYS: Final = {
     "offset": pa.int64(),
     "timestamp": pa.int64(),
@@ -219,7 +219,7 @@ def _number_ranks(values: npt.NDArray[Any]) -> tuple[Ranks, int]:
     return found.astype(np.int64), len(distinct)
 
 
-# ---- reading the rows of segments--------------------------------------------------------------------
+# ---- reading the rows of segments --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class SegmentRows:
 
 
 def read_rows(segments: Sequence[Chunks], indexed: Collection[str]) -> SegmentRows:
-    """Read every message of the segments, with no more columns than a segment may have."""
+    """Read all messages of the segments, with no more header columns than a segment may have."""
     lengths: list[int] = []
     groups: list[int] = []
     tuples: dict[str, tuple[int, dict[str, Scalar]]] = {}

@@ -1,4 +1,4 @@
-"""Facts about a run of the chunks that other facts are about."""
+"""Facts about a run of chunks, sliced from the facts about all chunks of a segment."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class SummarizedSegment(ABC):
         return self.note.producers
 
     def close(self) -> None:  # noqa: B027 - optional, and there is nothing to do
-        """Do nothing: the file is unmapped with the last array that lies in it."""
+        """Do nothing: the file is unmapped when the last array over its memory is gone."""
 
 
 class SummarizedChunk(ABC):

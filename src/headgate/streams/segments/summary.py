@@ -8,8 +8,8 @@
     properties           JSON of the values that restrict_same_values made equal in the chunk
 
 A column that no message of the segment fills is not listed, which is a fact as well: a filter on it matches nothing.
-Facts about a field are built when a filter first asks for them, so that planning costs as much as the filter has names,
-not as the segment has headers.
+Facts about a field are built when a filter first asks for them, so that the cost of planning grows with the fields of the
+filter, not with the headers of the segment.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ def _set_of_numbers(name: str, column: Numbers, clustering: Clustering) -> dict[
         return {}
     ranks = column.values.astype(np.int64) - low
     pairs = _pairs(ranks, column.valid, span, clustering)
-    values = pa.array(np.arange(low, low + span))
+    values = pa.array(low + np.arange(span))
     return {f"set:{name}": _sets(pairs, span, clustering, values)}
 
 

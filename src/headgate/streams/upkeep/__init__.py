@@ -1,4 +1,4 @@
-"""Looking after a stream: recovery, verification, retention, dumps."""
+"""Looking after a stream: recovery, verification, repairs, retention, dumps, copies."""
 
 from typing import TYPE_CHECKING
 

@@ -2,10 +2,11 @@
 
 No lock is taken. What makes the copy sound is the order:
 
+    cursors    first: none goes on behind the end of the copy
     deposits   before the segments: one that is adopted meanwhile is in the log, and its id with it, so that it counts once
     index      before its log: the log of an entry is written before the entry; what the log has beyond it is cut off,
                and of the index the entries of an append that was being committed
-    segments   as one listing has them; when a file of it disappears, sealed or dropped, the next listing begins anew
+    segments   as one listing has them; when a listed file disappears, sealed or dropped, the directory is listed again
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from headgate.streams.format import (
     COLD_DIRECTORY,
     CURSORS_FILE,
     INBOX,
+    INDEX_SUFFIX,
     OPTIONS_FILE,
     SegmentFile,
     index_path,
@@ -44,10 +46,10 @@ def copy_stream(source: Path, target: Path) -> int:
         for path in (source / OPTIONS_FILE, source / f"{OPTIONS_FILE}.copy")
         if path.exists()
     )
-    size += _copy_inbox(source, target)
-    size += _copy_segments(source, target)
     if (source / CURSORS_FILE).exists():
         copy_database(source / CURSORS_FILE, target / CURSORS_FILE)
+    size += _copy_inbox(source, target)
+    size += _copy_segments(source, target)
     sync_directory(target)
     return size
 
@@ -58,7 +60,10 @@ def _copy_inbox(source: Path, target: Path) -> int:
     if not found:
         return 0
     (target / INBOX).mkdir()
-    size = sum(_copy(path, target / INBOX / path.name) for path in found if path.exists())
+    size = 0
+    for path in found:
+        with suppress(FileNotFoundError):  # adopted since it was listed
+            size += _copy(path, target / INBOX / path.name)
     staged = staged_folder(source)
     for path in staged.rglob("*"):
         copy = staged_folder(target) / path.relative_to(staged)
@@ -139,15 +144,16 @@ def _copy_cold(source: Path, target: Path, copied: dict[str, int]) -> int:
 
 
 def _remove_others(target: Path, files: list[SegmentFile]) -> None:
-    """Remove copies of segments that an earlier listing had and this one has not."""
-    wanted = {file.path.stem for file in files}
+    """Remove copies of files that an earlier listing had and this one has not."""
+    wanted = {file.path.name for file in files}
+    wanted |= {file.path.with_suffix(INDEX_SUFFIX).name for file in files if not file.sealed}
     for path in target.iterdir():
-        if path.is_file() and path.stem.replace("-", "").isdigit() and path.stem not in wanted:
+        if path.is_file() and path.stem.replace("-", "").isdigit() and path.name not in wanted:
             path.unlink()
 
 
 def _copy(source: Path, target: Path) -> int:
-    """Copy a file durably, as long as it is when it is opened; return its size."""
+    """Copy a file durably, up to the end it has by then; return the size of the copy."""
     with open(source, "rb") as reading, open(target, "wb") as writing:
         shutil.copyfileobj(reading, writing, 1 << 20)
         writing.flush()

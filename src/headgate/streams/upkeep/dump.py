@@ -1,8 +1,10 @@
-"""Dump a segment for people: its head, its chunks, their columns with CRCs, and some messages.
+"""Dump a segment for people: its head, its chunks, their columns with the state of their CRCs, and some messages.
 
-00000000000000000000.arrow  sealed, offsets 0 to 449999, 53 chunks, 59,913,216 bytes, indexed by region
-chunk 0  offsets 12 to 449871  8,400 messages  1,118,208 bytes  2026-11-15T10:00:00Z to 10:00:04Z
-  h.s.region   dictionary<…>   0 null   crc 5f1c…   ok
+00000000000000000000.arrow  sealed, offsets 0 to 449999, 59,913,216 bytes
+  chunks: 53
+  indexed: ['region']
+chunk 0  offsets 12 to 449871  8,400 messages  1,118,208 bytes  2026-11-15T10:00:00+00:00 to 2026-11-15T10:00:04+00:00
+  h.s.region   dictionary<…>   0 null   8,412 bytes  crc ok
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class SegmentDump:
 
 
 def dump_segment(path: Path, *, sample: int = 3, most_chunks: int | None = None) -> SegmentDump:
-    """Read a whole segment; damage is part of the dump and not raised."""
+    """Read a segment, or its first chunks; damage of chunks and columns is part of the dump and not raised."""
     segment = HotSegment(path) if path.suffix == LOG_SUFFIX else open_sealed(path)
     shown = len(segment) if most_chunks is None else min(len(segment), most_chunks)
     facts: dict[str, Any] = {"chunks": len(segment), "producers": dict(segment.producers())}

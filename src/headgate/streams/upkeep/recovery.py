@@ -1,7 +1,7 @@
 """Recovery: bring the files of a stream into order when a writer opens it.
 
-Whenever the last writer died, its log is cut behind the last complete append, the index is made to agree with the log,
-and the publishing ids of producers are read back from both.
+At whatever moment the last writer died: its log is cut behind the last complete append, the index is made to agree with the
+log, and the publishing ids of producers are read back from both.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def open_last_segment(
 
 
 def last_seen(head: LogHead, ids: Mapping[str, int], written_us: int) -> dict[str, int]:
-    """Return when each producer published last, at the latest: those of this log's chunks when it was last written."""
+    """Return the latest moment at which each producer can have published last: the last write, for those of this log."""
     before = head.created or written_us
     return {
         name: head.seen.get(name, before) if head.producers.get(name) == last else written_us

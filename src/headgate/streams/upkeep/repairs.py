@@ -227,7 +227,7 @@ def damaged_chunks(segment: SummarizedSegment) -> Iterator[tuple[int, StreamCorr
 
 
 def damage_of_pages(segment: SealedSegment) -> StreamCorrupt | None:
-    """Return the damage of the pages in the footer, which costs no message."""
+    """Return the damage of the facts about pages in the footer, if there is any; it costs no message."""
     try:
         segment.read_pages()
     except StreamCorrupt as damage:
@@ -246,17 +246,26 @@ def salvage_unreadable(
         return None  # a cold segment is useless without its manifest; the end of the last segment is unknown
     data = map_file(files[at].path)
     batches = list(_read_batches(data))
-    checks = _find_checks(data, batches) if batches else None
-    if checks is None:
-        return None
     restriction = Restriction(options.restrict_same_values)
-    chunks: list[Chunk] = []
-    all_sound = _are_all_sound(data, batches, *checks)
-    for batch, check in zip(batches, checks[0], strict=False):
-        if all_sound or _is_sound(data, batch, check, checks[0][-1]):
-            chunks += _split_chunks(batch, restriction)
+    found = [
+        [chunk for batch in sound for chunk in _split_chunks(batch, restriction)]
+        for sound in (_sound_batches(data, batches, *c) for c in _find_checks(data, batches))
+    ]
+    if not found:
+        return None
     end, producers = files[at + 1].first_offset, _producers_at_end(files, at)
-    return SalvagedSegment(files[at].first_offset, end, chunks, producers)
+    # Names in the footer may look like the table, too; no chunk agrees with them.
+    return SalvagedSegment(files[at].first_offset, end, max(found, key=len), producers)
+
+
+def _sound_batches(
+    data: pa.Buffer, batches: list[pa.RecordBatch], checks: npt.NDArray[Any], whole: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that have the checksums of this table."""
+    all_sound = _are_all_sound(data, batches, checks, whole)
+    for batch, check in zip(batches, checks, strict=False):
+        if all_sound or _is_sound(data, batch, check, checks[-1]):
+            yield batch
 
 
 def _producers_at_end(files: Sequence[SegmentFile], at: int) -> Mapping[str, int]:
@@ -280,11 +289,13 @@ def _read_batches(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
 
 def _find_checks(
     data: pa.Buffer, batches: list[pa.RecordBatch]
-) -> tuple[npt.NDArray[Any], int] | None:
-    """Find the table of checksums in a damaged footer; return it and the CRC of the whole footer.
+) -> Iterator[tuple[npt.NDArray[Any], int]]:
+    """Yield what may be the table of checksums in a damaged footer, with the CRC of the whole footer.
 
     The table is a base64 text of a known length, of which a few bytes may be damaged.
     """
+    if not batches:
+        return
     dtype = checks_dtype(batches[0].num_columns)
     length = -(-((len(batches) + 1) * dtype.itemsize + 4) // 3) * 4
     content = data.to_pybytes()
@@ -293,18 +304,17 @@ def _find_checks(
         text = content[at + 4 : at + 4 + length]
         wrong = sum(byte not in _ALPHABET for byte in text)
         if len(text) == length and wrong <= length // 100 + 1:
-            return _decode_checks(text, dtype)
-    return None
+            yield from _decode_checks(text, dtype)
 
 
-def _decode_checks(text: bytes, dtype: np.dtype[Any]) -> tuple[npt.NDArray[Any], int] | None:
+def _decode_checks(text: bytes, dtype: np.dtype[Any]) -> Iterator[tuple[npt.NDArray[Any], int]]:
     readable = bytes(byte if byte in _ALPHABET else ord("A") for byte in text)
     try:
         raw = base64.b64decode(readable)
     except binascii.Error:
-        return None
+        return
     checks = np.frombuffer(raw, dtype, (len(raw) - 4) // dtype.itemsize)
-    return checks, int.from_bytes(raw[-4:], "little")
+    yield checks, int.from_bytes(raw[-4:], "little")
 
 
 def _are_all_sound(

@@ -62,7 +62,7 @@ def find_expired(
 ) -> list[SegmentInfo]:
     """Return the expired segments, oldest first; `total_bytes` is the size of all, which `max_bytes` limits.
 
-    Segments are asked for as long as they expire. The newest never does: it is still being written.
+    `segments` is read lazily, until one is kept. The newest never expires: it is still being written.
     """
     left = total_bytes
     horizon = None if max_age is None else now_us - max_age // timedelta(microseconds=1)
@@ -141,7 +141,7 @@ def _creation_time(segment: Segment) -> int:
 
 
 def segment_info(segment: Segment, nbytes: int, following: int = 0) -> SegmentInfo:
-    """Describe a segment from its summary. A log ends before the next segment begins, at `following`."""
+    """Describe a segment by the facts about its chunks; `following` is when the next segment was begun, 0: unknown."""
     times = segment.facts().fields[_TIMESTAMP].ranges.get("int")
     known = times is not None and times.high is not None and (times.count > 0).any()
     last = int(times.high[times.count > 0].max()) if known else 0  # type: ignore[union-attr, index]
@@ -150,7 +150,7 @@ def segment_info(segment: Segment, nbytes: int, following: int = 0) -> SegmentIn
 
 
 def _files_of(directory: Path, first_offset: int) -> list[Path]:
-    """Return the files of a segment, the log before its index: without log and sealed file it does not exist."""
+    """Return the paths that a segment may have, in the order of deletion: an index alone counts as no segment."""
     return [path_of(directory, first_offset) for path_of in (sealed_path, log_path, index_path)]
 
 

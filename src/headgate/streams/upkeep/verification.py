@@ -136,7 +136,7 @@ def _end(files: Sequence[SegmentFile], at: int) -> int:
 
 
 def _gap(directory: Path, expected: int | None) -> VerifyReport:
-    """Report messages that are missing behind a segment that ended there, where a reader would fail too."""
+    """Report the messages that are missing from the offset `expected` on, if a reader would miss them too."""
     try:
         if expected is not None:
             SegmentCatalog(directory).covering(expected)
@@ -257,7 +257,7 @@ def _options_problems(directory: Path) -> Iterator[VerifyProblem]:
 
 
 def _outline_problems(directory: Path) -> list[VerifyProblem]:
-    """Report outlines that are damaged, or say something else than their segment; twice, for a writer may append one."""
+    """Report outlines that are damaged or disagree with their segment; checked twice, for a writer may append one."""
     wrong = set(find_wrong_outlines(directory))
     wrong &= set(find_wrong_outlines(directory)) if wrong else set()
     return [

@@ -45,7 +45,7 @@ class AsyncProducer:
 
     @property
     def last_publishing_id(self) -> int | None:
-        """The last id this name was accepted with, by earlier producers too; None when there is none."""
+        """The last id that was accepted under this name, also from earlier producers; None when there is none."""
         return self._producer.last_publishing_id
 
     async def publish(

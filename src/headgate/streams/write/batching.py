@@ -18,6 +18,11 @@ from headgate.streams.options import StreamOptions
 from headgate.streams.segments.restriction import Restriction
 
 TABLE_FACTOR: Final = 4  # chunks of Arrow tables may have this many times more rows
+# A chunk may be this many times larger than its payloads should be, by what its messages hold.
+HEADERS_FACTOR: Final = 2
+# And this many times with the nulls of its columns. Where messages have many different headers, most of a column is null,
+# and half a chunk costs nearly as much to write as all of it.
+NULLS_FACTOR: Final = 4
 MAX_MESSAGE_BYTES: Final = MAX_BODY_BYTES // 2
 
 
@@ -124,6 +129,24 @@ def cut_columns(arrays: Arrays, restriction: Restriction, options: StreamOptions
         for first in range(start, start + count, step):
             yield Cut(first, min(first + step, start + count), code)
         start += count
+
+
+def is_too_large(arrays: Arrays, chunk_bytes: int) -> bool:
+    """Whether headers make a chunk so much larger than it should be that it is to be cut in two."""
+    nbytes = sum(int(array.nbytes) for array in arrays.values())
+    if nbytes <= HEADERS_FACTOR * chunk_bytes:
+        return False
+    held = nbytes - sum(map(_null_bytes, arrays.values()))
+    return held > HEADERS_FACTOR * chunk_bytes or nbytes > NULLS_FACTOR * chunk_bytes
+
+
+def _null_bytes(array: pa.Array) -> int:
+    """Count the bytes that an array has for its nulls: a code, a number or the end of a text each."""
+    if not array.null_count:
+        return 0
+    kind = array.type.index_type if pa.types.is_dictionary(array.type) else array.type
+    bits = 32 if pa.types.is_string(kind) or pa.types.is_binary(kind) else kind.bit_width
+    return int(array.null_count * bits // 8)
 
 
 def _runs_of_rows(arrays: Arrays, restriction: Restriction) -> Iterable[tuple[int, int]]:

@@ -27,13 +27,13 @@ from headgate.streams.write.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-MAX_LINGERS: Final = 20  # that a chunk waits while messages keep coming
+MAX_LINGERS: Final = 20  # that a message waits at most while others keep coming
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # before each retry
 _REPORT_AFTER: Final = 5  # failures in a row
 
 
 class Committer:
-    """Runs from construction until it is closed."""
+    """Commits, syncs, adopts deposits and begins retention for one writer, from construction until it is closed."""
 
     def __init__(self, writer: Writer, on_drop: Callable[[], None] = lambda: None) -> None:
         """Start the work; `on_drop` is called after expired segments were dropped."""
@@ -50,7 +50,7 @@ class Committer:
         inbox = writer.directory / INBOX
         inbox.mkdir(exist_ok=True)
         self._has_deposits = True  # there may be some already
-        # It may run before this returns, and must not need the job.
+        # `_run` may be called before `start_job` returns, and so must not need the job.
         self._job = start_job(self._run)
         try:
             self._watch = Watch(inbox, accepts=is_deposit, on_change=self._note_deposits)
@@ -71,7 +71,7 @@ class Committer:
         self._job.call()
 
     def _run(self) -> float | None:
-        """Do what is due; return when something will be, by the monotonic clock; None: only a call can bring work."""
+        """Do the work that is due; return when more will be, by the monotonic clock; None: not before the job is called."""
         if time.monotonic() < self._paused_until:
             return self._paused_until
         try:

@@ -37,12 +37,12 @@ class Job:
         self.is_running = self.is_closed = False
 
     def call(self) -> None:
-        """Have it run now, and once more if it is running."""
+        """Run the job now; if it is running, run it once more after that."""
         # Without a lock, which an interrupted publish might not release.
         self._pool.calls.put((time.monotonic(), self))
 
     def close(self) -> None:
-        """Run it no more; return when it is not running."""
+        """Run the job no more; wait until it is not running."""
         self._pool.remove(self)
 
 
@@ -63,7 +63,7 @@ class CommitterPool:
         self._stands_by = self._dozes = self._is_relieved = False
 
     def add(self, run: Callable[[], float | None]) -> Job:
-        """Run this now and whenever it is due: it returns when, by the monotonic clock; None: when it is called."""
+        """Run a function now and when it is due: at the monotonic time that it returns; None: when the job is called."""
         job = Job(self, run)
         with self._lock:
             if not self._threads:
@@ -74,7 +74,7 @@ class CommitterPool:
         return job
 
     def remove(self, job: Job) -> None:
-        """Run a job no more; return when it is not running. After the last one the threads end."""
+        """Run a job no more; wait until it is not running. After the last one the threads end."""
         with self._lock:
             job.is_closed, job.due = True, _NEVER
             self._jobs.discard(job)
@@ -178,9 +178,9 @@ class CommitterPool:
     # ---- jobs ----------------------------------------------------------------------------------------
 
     def _take(self, due_until: float) -> Job | None:
-        """Take the job that has been due for the longest time, at least since then."""
+        """Take the job that has been due for the longest time; None when no job was due by `due_until`."""
         with suppress(Empty):
-            while self._leads_until is None:  # else they are the leader's
+            while self._leads_until is None:  # else the leader receives the calls
                 self._receive(*self.calls.get_nowait())
         while self._due and self._due[0][0] <= due_until:
             due, _, job = heappop(self._due)
@@ -221,7 +221,7 @@ def _begin_in_child() -> None:
 
 
 def start_job(run: Callable[[], float | None]) -> Job:
-    """Run this in the background, in the pool of this process, until the job is closed."""
+    """Run a function in the background, in the pool of this process, until the job is closed; see `CommitterPool.add`."""
     return _pool.add(run)
 
 

@@ -17,12 +17,12 @@ from headgate.streams.write.writer import Writer
 _log = logging.getLogger(__name__)
 
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # before each retry
-_MANY: Final = 256  # segments, of which not all are looked at after every roll
-_PATIENCE: Final = 50  # times as long as one look at many segments takes, until the next
+_MANY: Final = 256  # segments; from here on there is not a pass after every roll
+_PATIENCE: Final = 50  # times as long as a pass over many segments takes, until the next
 
 
 class Expiry:
-    """Drops expired segments in the background."""
+    """Outlines full segments and drops expired ones, in a background thread."""
 
     def __init__(self, writer: Writer, on_drop: Callable[[], None]) -> None:
         """`on_drop` is called after segments were dropped."""
@@ -40,7 +40,7 @@ class Expiry:
         return options.max_age is not None or options.max_bytes is not None
 
     def begin(self) -> None:
-        """Outline full segments and drop expired ones, at once or after the look that is under way."""
+        """Outline full segments and drop expired ones, at once or after the pass that is under way."""
         if not self._limited and self._writer.active_first_offset == self._rolled_at:
             return
         with self._changing:
@@ -51,7 +51,7 @@ class Expiry:
                 self._thread.start()
 
     def close(self) -> None:
-        """Wait for the look that is under way, and outline the segments that were filled meanwhile: no later writer does."""
+        """Wait for the pass that is under way, then outline the segments that were filled since: no later writer does."""
         self._closing.set()
         thread = self._thread
         if thread is not None:
@@ -82,7 +82,7 @@ class Expiry:
                 self._closing.wait(pause)
 
     def _take_up(self) -> bool:
-        """Tell whether there is work; when there is none, the thread ends."""
+        """Take the request for a pass; False when there is none, and the thread has to end."""
         with self._changing:
             go_on = self._wanted and not self._closing.is_set()
             self._wanted = False

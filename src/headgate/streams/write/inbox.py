@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 MAGIC: Final = b"HEADGDEP"
 REFERENCE_MAGIC: Final = b"HEADGREF"
-# magic, version, meta length, length of the Arrow stream, CRC-32 of the Arrow stream, CRC-32 of this without it and of the meta
+# magic, version, meta length, length and CRC-32 of the Arrow stream, CRC-32 of the header before this field and of the meta
 DEPOSIT: Final = struct.Struct("<8sIIQII")
 _CRC_BYTES: Final = 4
 ABANDONED_SECONDS: Final = 24 * 3600

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from threading import Lock
 from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeGuard, Unpack, cast
 
@@ -33,7 +32,7 @@ from headgate.streams.write.batching import (
     check_sizes,
     prepare_chunks,
 )
-from headgate.streams.write.publishing_ids import Mark, check_publishing_id
+from headgate.streams.write.publishing_ids import check_publishing_id
 from headgate.streams.write.writer import Writer
 
 FilterValue: TypeAlias = Callable[[Message], str | None]
@@ -63,12 +62,11 @@ class Producer:
     ) -> None:
         self._writer, self.name = writer, name
         self._pending, self._items = writer.pending, writer.pending.items
-        self._small, self._accepted = writer.pending.small, writer.producers.accepted
+        self._small, self._unmarked = writer.pending.small, False
         self._filter_value, self._on_close = filter_value, on_close
         self._closed = False
         if name is not None:
             writer.producers.open_names.add(name)
-        self._numbering = Lock()  # two threads never get one publishing id
         # Names and topics repeat: those that were checked once are not checked again.
         self._good_names: set[str] = set()
         self._good_topics: set[str] = set()
@@ -76,7 +74,7 @@ class Producer:
     @property
     def last_publishing_id(self) -> int | None:
         """The last id that was accepted under this name, also from earlier producers; None when there is none."""
-        last = -1 if self.name is None else self._writer.producers.last(self.name)
+        last = -1 if self.name is None else self._pending.last_id(self.name)
         return None if last < 0 else last
 
     @property
@@ -93,7 +91,7 @@ class Producer:
     ) -> bool:
         """Accept a message, or a payload with its `topic=`, `headers=`, `key=` and Message's other fields.
 
-        False when its publishing id was seen before, so that it is stored already.
+        False when its publishing id was seen before: a message with that id is stored, or pending.
         """
         # A parameter for each field would make every call a twentieth slower.
         if fields or type(message) is not Message or self._filter_value is not None:
@@ -135,7 +133,7 @@ class Producer:
         if not sound or self._closed or self._writer.troubled:
             self._prepare(message, sound)
             size = len(message.payload)
-        if self.name is not None or publishing_id is not None:
+        if publishing_id is not None or not self._unmarked:
             return self._publish_marked(message, size, publishing_id)
         items = self._items
         items.append(message)
@@ -144,21 +142,16 @@ class Producer:
         return True
 
     def _publish_marked(self, message: Message, size: int, publishing_id: int | None) -> bool:
-        """Accept a valid message under its publishing id, or the next one; False when the id was seen before."""
-        name, accepted, items = self.name, self._accepted, self._items
-        if name is None:
+        """Accept a valid message that has a given publishing id, or whose producer may not append without a mark."""
+        if publishing_id is None:
+            self._unmarked = self._pending.claim_unmarked(self.name)
+        elif self.name is None:
             raise _unnamed_error()
-        if publishing_id is not None:
+        else:
             check_publishing_id(publishing_id)
-        with self._numbering:
-            last = accepted.get(name, -1)
-            if publishing_id is None:
-                publishing_id = last + 1
-            elif publishing_id <= last:
-                return False
-            accepted[name] = publishing_id
-            items.append((name, publishing_id, message))
-        if len(items) >= self._pending.attend_at or size > self._small:
+        if not self._pending.add(message, self.name, publishing_id):
+            return False
+        if len(self._items) >= self._pending.attend_at or size > self._small:
             self._attend(message)
         return True
 
@@ -172,7 +165,7 @@ class Producer:
         return with_filter_value(message, compute(message))
 
     def _prepare(self, message: Message, sound: bool) -> None:
-        """Refuse an invalid message; raise what keeps this producer from accepting any."""
+        """Raise if the producer is closed, the message is not valid, or the writer cannot store messages."""
         self._check_open()
         if not sound:
             validate(message)
@@ -190,6 +183,10 @@ class Producer:
     ) -> int:
         """Accept all messages, or none when one of them is not valid; return how many were new."""
         self._check_open()
+        if first_publishing_id is not None:
+            if self.name is None:
+                raise _unnamed_error()
+            check_publishing_id(first_publishing_id)
         check_many(messages)
         batch = _as_messages(messages)
         if self._filter_value is not None:
@@ -203,8 +200,7 @@ class Producer:
                 shred_chunk, indexed=options.indexed, now_us=now_us(), check=validate_transposed
             )
             chunks = list(prepare_chunks(batch, options, columns))
-        with self._numbering:
-            return self._writer.accept(batch, self._mark(first_publishing_id), chunks)
+        return self._writer.accept(batch, self.name, first_publishing_id, chunks)
 
     def flush(self) -> None:
         """Wait until every published message is confirmed."""
@@ -234,16 +230,6 @@ class Producer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _mark(self, publishing_id: int | None) -> Mark | None:
-        if self.name is None:
-            if publishing_id is not None:
-                raise _unnamed_error()
-            return None
-        if publishing_id is None:
-            return self.name, self._writer.producers.last(self.name) + 1
-        check_publishing_id(publishing_id)
-        return self.name, publishing_id
 
     def _check_open(self) -> None:
         if self._closed:

@@ -7,7 +7,7 @@ not been used for long are left out of the next segment's table, so that it does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -36,11 +36,6 @@ def check_publishing_id(publishing_id: object) -> None:
         )
 
 
-def last_ids(marks: Sequence[object]) -> dict[str, int]:
-    """Return the last publishing id of each producer: of tuples that begin with a mark, among anything else."""
-    return {mark[0]: mark[1] for mark in marks if type(mark) is tuple}
-
-
 class ProducerTable:
     """The last publishing id of every named producer: accepted, appended to the log, and committed there."""
 
@@ -60,7 +55,7 @@ class ProducerTable:
         return self.accepted.get(name, -1)
 
     def accept(self, mark: Mark, number: int = 1) -> int:
-        """Accept consecutive ids from this one on; return the number of repeated ones, whose messages are stored already."""
+        """Accept consecutive ids from this one on; return how many of them had been accepted before."""
         name, first = mark
         repeated = min(max(self.last(name) + 1 - first, 0), number)
         if repeated < number:
@@ -69,18 +64,21 @@ class ProducerTable:
 
     def append(self, ids: Mapping[str, int]) -> None:
         """Note ids whose chunk is in the log and not committed yet."""
-        self._appended.update(ids)
+        for name, publishing_id in ids.items():
+            self._appended[name] = max(publishing_id, self._appended.get(name, -1))
 
     def commit(self, now_us: int) -> None:
         """Note that the appended ids are committed."""
         for name, publishing_id in self._appended.items():
             self.seen[name] = now_us
             self.committed[name] = max(publishing_id, self.committed.get(name, -1))
-            self.accepted[name] = max(publishing_id, self.accepted.get(name, -1))
+            # Only ever raised: other threads may have accepted more ids of an open producer.
+            if self.accepted.get(name, -1) < publishing_id:
+                self.accepted[name] = publishing_id
         self._appended.clear()
 
     def forget_unused(self, horizon_us: int, deposited: Callable[[], Collection[str]]) -> None:
-        """Forget producers that have published nothing since then, and cannot now: not open, and nothing deposited."""
+        """Forget producers that have published nothing since the horizon, are not open and have no deposit that waits."""
         unused = [
             name
             for name, last in self.committed.items()

@@ -128,7 +128,7 @@ def remove_staged(directory: Path, files: Iterable[StagedFile]) -> None:
 def orphans(
     folder: Path, named: Collection[Path], *, horizon_s: float, suffix: str = STAGED_SUFFIX
 ) -> list[Path]:
-    """List files of a folder that no deposit names and that were not changed for so long."""
+    """List the files of a folder that no deposit names and that were not changed for `horizon_s` seconds."""
     found = []
     for path in folder.glob(f"*{suffix}"):
         with suppress(FileNotFoundError):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from itertools import count, repeat
 from pathlib import Path
 from threading import Lock, RLock
 
@@ -36,18 +35,29 @@ from headgate.streams.segments.hot_chunk import MORE, ChunkMeta, encode_chunk
 from headgate.streams.segments.hot_index import IndexShape, index_entry
 from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.upkeep.recovery import open_last_segment
-from headgate.streams.write.batching import PreparedChunk, cut_columns, prepare_chunks
+from headgate.streams.write.batching import (
+    PreparedChunk,
+    cut_columns,
+    is_too_large,
+    prepare_chunks,
+)
 from headgate.streams.write.inbox import deposits
 from headgate.streams.write.lock import WriterLock
-from headgate.streams.write.pending import Item, PendingMessages, messages_of, valid_items
-from headgate.streams.write.publishing_ids import Mark, last_ids
+from headgate.streams.write.pending import (
+    Item,
+    PendingMessages,
+    last_ids,
+    messages_of,
+    valid_items,
+)
+from headgate.streams.write.publishing_ids import Mark
 
 
 def write_error(directory: Path, problem: OSError) -> StreamWriteError:
-    """Return the error to raise for a full disk or a failed sync: it says what to do."""
+    """Return the error that tells users what to do about a full disk or a failed sync."""
     return StreamWriteError(
         f"{problem.filename or directory}: {problem.strerror or problem}; "
-        "nothing that was confirmed is lost; publish the rest again when that is mended"
+        "nothing that was confirmed is lost; correct the cause, and try again"
     )
 
 
@@ -78,15 +88,14 @@ class Writer:
         # There is a full segment that retention has not looked at yet; the last writer may have left one.
         self.rolled = True
         self.outlines = Outlines(directory)  # for the holder of `maintaining`
-        self.pending = PendingMessages(options.chunk_messages, options.chunk_bytes)
         # Called when messages begin to wait, or a segment is full.
         self.on_pending: Callable[[], None] = lambda: None
         self._taken_at = 0  # the offset of the first message that was taken out of `pending`
         self._appended_until = 0  # the offset behind the last appended chunk
         self._failed: StreamError | None = None  # for good
         self.troubled = False  # since the last commit, or for good
-        self._unraised: InvalidMessage | None = None  # by a commit in the background
-        self._reported: StreamError | None = None  # by the committer
+        self._unraised: InvalidMessage | None = None  # found by a commit in the background
+        self._reported: StreamError | None = None  # by the committer, and not raised yet
         self._lock = WriterLock(directory, purpose)
         try:
             with write_errors(directory):
@@ -96,6 +105,7 @@ class Writer:
         except BaseException:
             self._lock.release()
             raise
+        self.pending = PendingMessages(options.chunk_messages, options.chunk_bytes, self.producers)
         # As long as it holds the lock, no other process changes what readers watch.
         self._announcer = Announcer(directory)
         self._pid = os.getpid()
@@ -116,14 +126,14 @@ class Writer:
     # ---- accepting -----------------------------------------------------------------------------------
 
     def retry(self) -> None:
-        """After a failed commit: when a chunk's worth of messages is pending, commit before accepting more."""
+        """Raise a problem that was reported; commit before more messages are accepted if a chunk's worth is pending."""
         self._check_open()
         self._raise_reported()
         if self.pending.full:
             self.commit()
 
     def report(self, problem: StreamError | None) -> None:
-        """Have the next publish or flush raise what fails in the background; None: it is over."""
+        """Have the next publish or flush raise this problem of the background work; None: raise none, it is over."""
         self._reported = problem
         self.troubled = self.troubled or problem is not None
 
@@ -144,36 +154,30 @@ class Writer:
     def accept(
         self,
         messages: Sequence[Message],
-        mark: Mark | None = None,
+        name: str | None = None,
+        first_id: int | None = None,
         chunks: Sequence[PreparedChunk] = (),
     ) -> int:
-        """Accept valid messages, written at once where they come as chunks; return how many were new.
+        """Accept valid messages, and write them at once if `chunks` are given; return how many were new.
 
-        `mark` is that of the first message; the publishing ids of the others follow.
+        `first_id` is the publishing id of the first message, or None for the next id; the ids of the others follow.
         """
         with self._committing:
             if chunks or self.pending.full:
                 self.commit()
             self._check_open()
-            items = self._accept_marks(messages, mark)
-            if chunks and len(items) == len(messages):
+            with self.pending.numbering:  # in the order of their ids
+                items = self.pending.accept_ids(messages, name, first_id)
+                if whole := bool(chunks) and len(items) == len(messages):
+                    self._taken_at, self.pending.taken = self._log.next_offset, items
+                else:
+                    self.pending.add_many(items)
+            if whole:
                 # They are accepted now: when the disk refuses them, the next call raises that.
                 with suppress(StreamWriteError):
-                    self._taken_at = self._log.next_offset
-                    self.pending.taken = items
                     self._write(items, chunks)
-            else:
-                self.pending.add_many(items)
         self.attend()
         return len(items)
-
-    def _accept_marks(self, messages: Sequence[Message], mark: Mark | None) -> Sequence[Item]:
-        """Accept the publishing ids of the messages; return those that are new, with their marks."""
-        if mark is None:
-            return messages
-        repeated = self.producers.accept(mark, len(messages))
-        name, first = mark
-        return list(zip(repeat(name), count(first + repeated), messages[repeated:], strict=False))
 
     # ---- committing ----------------------------------------------------------------------------------
 
@@ -281,8 +285,8 @@ class Writer:
         flags: int = 0,
     ) -> None:
         """Append one chunk; two when headers make it far larger than it should be."""
-        rows, nbytes = count_rows(arrays), sum(array.nbytes for array in arrays.values())
-        if nbytes > 2 * self.options.chunk_bytes and rows > 1 and len(marks) in (0, rows):
+        rows = count_rows(arrays)
+        if rows > 1 and len(marks) in (0, rows) and is_too_large(arrays, self.options.chunk_bytes):
             half = rows // 2
             self._append(cut_rows(arrays, 0, half), code, marks[:half], whole=whole, flags=flags)
             rest = cut_rows(arrays, half, rows - half)
@@ -445,7 +449,7 @@ class Writer:
     def _leave_to_parent(self) -> None:
         """In a forked child: files, lock and pending messages belong to the process that forked it."""
         self._gate, self._committing, self.maintaining = Lock(), RLock(), RLock()
-        self.pending.clear()
+        self.pending.leave_to_parent()
         self.on_pending = lambda: None
         self._fail(
             StreamClosed(

@@ -104,6 +104,44 @@ def test_rows_of_columns_have_the_codes_of_their_messages():
     assert sum(lengths) == 200
 
 
+def test_a_value_that_is_listed_twice_counts_where_it_is_listed_first():
+    listed = {"region": ["a", "b", "b"], "zero": [0.0, -0.0], "n": [1, 1]}
+    restriction = Restriction(listed)
+    messages = [
+        Message(b"", headers={"region": region, "zero": zero, "n": 1})
+        for region in ("a", "b", "c")
+        for zero in (0.0, -0.0, 1.0)
+    ]
+    codes = restriction.codes(BatchColumns(shred_messages(messages)))
+    assert codes.tolist() == [restriction.code(message.headers) for message in messages]
+    assert restriction.properties(int(codes[3])) == {"region": "b", "zero": 0.0, "n": 1}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "headers", "filters"),
+    [
+        (
+            {"a": ["x", "y"], "b": ["1", "2", "3"]},
+            {"b": ["1", "2", "3"], "a": ["x", "y"]},
+            {"a": "x", "b": "1"},
+            {"a = 'x'": 1, "a = 'y'": 0, "b = '1'": 1, "b = '2'": 0},
+        ),
+        ({"x": [1]}, {"x": [True]}, {"x": True}, {"x = TRUE": 1, "x = 1": 0}),
+        ({"x": [1]}, {"x": [1.0]}, {"x": 1.0}, {"x = 1": 1, "x = 2": 0}),
+    ],
+)
+def test_another_order_or_kind_of_restricted_values_holds_after_a_reconfiguration(
+    tmp_path, before, after, headers, filters
+):
+    with Stream.create(tmp_path / "s", restrict_same_values=before) as stream:
+        with stream.producer() as producer:
+            producer.publish(b"")
+        stream.reconfigure(restrict_same_values=after)
+        with stream.producer() as producer:
+            producer.publish(b"", headers=headers)
+        assert {filter: len(list(stream.consume(filter))) for filter in filters} == filters
+
+
 def test_a_filter_decides_from_the_tuple_alone():
     restriction = Restriction(SEED)
     codes = np.array([restriction.code(h) for h in MESSAGES], np.uint64)

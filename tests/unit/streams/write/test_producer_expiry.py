@@ -45,7 +45,7 @@ class Place:
             yield writer
 
     def publish(self, writer: Writer, name: str, publishing_id: int) -> int:
-        new = writer.accept([Message(name.encode())], (name, publishing_id))
+        new = writer.accept([Message(name.encode())], name, publishing_id)
         writer.commit()
         return new
 
@@ -193,7 +193,7 @@ def test_of_a_recovered_log_those_that_published_in_it_count_from_when_it_was_wr
 def test_a_table_of_ten_thousand_names_shrinks_again(place: Place) -> None:
     with place.write() as writer:
         for n in range(10_000):
-            writer.accept([Message(b"")], (f"producer-{n}", 0))
+            writer.accept([Message(b"")], f"producer-{n}", 0)
         writer.roll()
         assert len(place.table()) == 10_000
         place.clock.advance(2 * WEEK)
