@@ -13,6 +13,7 @@ from tests.conformance.filtered_histories import drain_in_order, run_history
 HISTORIES = 2_000
 FULL_HISTORIES = 50_000
 WITH_SQLITE = 25  # one history of so many is over SQLite, and not over the store in memory
+ONCE_WRONG = ["4250331323/23005", "4250331323/33015"]  # a filter never met a message that came back
 
 
 @pytest.fixture
@@ -34,3 +35,9 @@ def test_every_delivery_is_one_that_the_model_allows_and_nobody_starves(tmp_path
         run_history(f"{seed}/{number}", place)
         if place is not None:
             place.unlink()
+
+
+@pytest.mark.usefixtures("small_numbers")
+@pytest.mark.parametrize("history", ONCE_WRONG)
+def test_a_history_that_was_once_wrong_is_right(history):
+    run_history(history, None)

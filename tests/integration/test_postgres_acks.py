@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
 
 from headgate.errors import StaleLease
+from headgate.filters import parse
 from headgate.queues.database import Database, connect
+from headgate.queues.engine import (
+    Operation,
+    Outcome,
+    Receipt,
+    Statement,
+    Transaction,
+    TransactionMode,
+    run_inline,
+)
 from headgate.queues.queue import Queue
 
 pytestmark = pytest.mark.postgres
@@ -75,6 +88,57 @@ def test_a_lease_that_ends_while_its_ack_is_under_way_leaves_nothing_in_the_arch
     assert archived(kept) == []
     kept.delivery(stale.id, stale.token + 1).ack()
     assert archived(kept) == [b"a"]
+
+
+def test_an_ack_under_a_rate_waits_for_the_disk_also_when_its_claim_is_tried_again(db):
+    """The first statement acks and finds a message that is due; the next one claims it."""
+    queue = db.queue("q")
+    queue.publish_many([b"a", b"b"])
+    held, _ = queue.claim(1), queue.claim(1, lease=timedelta(microseconds=1))
+    queue.limit_rate(9, timedelta(seconds=1))
+    levels: list[str] = []
+    receipts = [Receipt(each.id, each.token) for each in held]
+    claim = db.engine.operations.claim(queue.info, 1, 30_000_000, acks=receipts)
+    claimed, outcomes = db.engine.run(noting_levels(claim, levels))
+    assert ([each.attempts for each in claimed], outcomes) == ([2], [Outcome.DONE])
+    assert levels == ["on"]
+
+
+@pytest.mark.parametrize("filter", [None, "type = 't'", "type LIKE 't%'", "other = 't'"])
+def test_a_claim_without_acks_does_not_wait_for_the_disk(db, filter):
+    queue = db.queue("q", filter_headers=["type"])
+    queue.publish(b"a", headers={"type": "t", "other": "t"})
+    wanted = None if filter is None else parse(filter)
+
+    def claim() -> Operation[Any]:
+        return run_inline(db.engine.operations.claim(queue.info, 1, 30_000_000, filter=wanted))
+
+    def in_transaction() -> Operation[Any]:
+        return (yield Transaction(TransactionMode.WRITE, claim))
+
+    levels: list[str] = []
+    claimed, _ = db.engine.run(noting_levels(in_transaction(), levels))
+    assert (len(claimed), levels) == (1, ["off"])
+
+
+def noting_levels(operation: Operation[Any], levels: list[str]) -> Operation[Any]:
+    """Run the operation, and note how lasting the commits of its transactions are."""
+
+    def noting(body: Callable[[], Operation[Any]]) -> Operation[Any]:
+        result = yield from body()
+        [(level,)] = yield Statement("SELECT current_setting('synchronous_commit')")
+        levels.append(level)
+        return result
+
+    reply = None
+    try:
+        while True:
+            step = operation.send(reply)
+            if isinstance(step, Transaction):
+                step = Transaction(step.mode, partial(noting, step.body))
+            reply = yield step
+    except StopIteration as end:
+        return end.value
 
 
 def test_a_message_that_an_older_version_archived_without_an_ack_can_be_acked(kept, other):

@@ -15,6 +15,7 @@ from headgate.message import Message
 from headgate.queues.database import Database, connect
 from headgate.queues.engine import Operation, Publication, Statement, Transaction
 from headgate.queues.sql import backlog
+from headgate.queues.sql.message_rows import columns_of
 from headgate.testing import ManualClock
 from tests.patience import PATIENCE
 
@@ -184,6 +185,35 @@ def test_only_the_messages_of_the_source_are_delivered(db):
         fill(db, 30, name)
     subscribe(db, lambda _: None, source="orders")
     assert claimed(db) == [b"%d" % n for n in range(0, 30, 2)] * 2
+
+
+def test_messages_of_other_queues_are_not_read_for_the_subscription_to_one(db):
+    for name in ("others", "orders", "others"):
+        fill(db, 3 * PAGE, name)
+    read: list[Any] = []
+    operation = db.engine.operations.subscribe("early", parse(EU), start="first", source="orders")
+    page = db.engine.operations.dialect.text("backlog_page", columns=columns_of("m"))
+    db.engine.run(noting_rows(operation, page, read.extend))
+    assert len(read) <= 3 * PAGE + 9  # one of each page says how far it goes
+    assert claimed(db) == [b"%d" % n for n in range(0, 3 * PAGE, 2)]
+
+
+def noting_rows(
+    operation: Operation[Any], text: str, note: Callable[[Any], None]
+) -> Operation[Any]:
+    """Run the operation, and show the rows of the statement with that text."""
+    reply = None
+    try:
+        while True:
+            step = operation.send(reply)
+            if isinstance(step, Transaction):
+                body = step.body
+                step = Transaction(step.mode, lambda body=body: noting_rows(body(), text, note))
+            reply = yield step
+            if isinstance(step, Statement) and step.text == text:
+                note(reply)
+    except StopIteration as end:
+        return end.value
 
 
 def test_a_message_of_several_queues_is_delivered_once_with_its_group(db):

@@ -1,4 +1,4 @@
-"""Checks what callers give, and turns it into what operations take, for the sync and the asyncio API alike."""
+"""Checks of the arguments that callers give, and their values as operations take them, for the sync and the asyncio API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,14 @@ from headgate.message import (
     message_of_fields,
     validate,
 )
-from headgate.queues.engine import Outcome, Publication, QueueOptions, Receipt, State
+from headgate.queues.engine import (
+    Outcome,
+    Publication,
+    QueueOptions,
+    Receipt,
+    State,
+    publication_of,
+)
 
 LEASE: Final = timedelta(seconds=30)  # unless the caller gives another
 RESULT_ADDRESS: Final = "headgate:result"  # the reply_to of a message whose result is kept
@@ -41,7 +48,7 @@ MOST: Final = 2**31 - 1  # an integer of every engine
 
 
 def microseconds(name: str, span: timedelta | None) -> int:
-    """The time span of that argument in microseconds; None is 0."""
+    """Return the time span of the argument `name` in microseconds; None is 0."""
     if span is None:
         return 0
     check_span(name, span, QueueOptionsError)
@@ -53,13 +60,13 @@ def microseconds(name: str, span: timedelta | None) -> int:
 
 
 def check_poll(poll: timedelta) -> timedelta:
-    """The time between polls, if it is a time span."""
+    """Return the time between polls; refuse what is no time span."""
     microseconds("poll", poll)
     return poll
 
 
 def lease_us(lease: timedelta) -> int:
-    """A lease in microseconds, which is not 0."""
+    """Return the length of a lease in microseconds; refuse 0."""
     span = microseconds("lease", lease)
     if not span:
         raise QueueOptionsError("a lease must be longer than nothing; try timedelta(seconds=30)")
@@ -67,7 +74,7 @@ def lease_us(lease: timedelta) -> int:
 
 
 def timeout_s(timeout: timedelta | None) -> float | None:
-    """How long a handler may take, in seconds; None: as long as it likes."""
+    """Return the time limit of a handler in seconds; None is no limit."""
     if timeout is None:
         return None
     span = microseconds("timeout", timeout)
@@ -77,14 +84,14 @@ def timeout_s(timeout: timedelta | None) -> float | None:
 
 
 def check_limit(limit: int, name: str = "limit") -> int:
-    """The limit, if it is a positive integer that every engine takes."""
+    """Return the limit; refuse anything but a positive integer that every engine takes."""
     if type(limit) is not int or not 1 <= limit <= MOST:
         raise QueueOptionsError(f"{name}: give an integer from 1 to {MOST:,}, not {limit!r}")
     return limit
 
 
 def check_state(state: State | None) -> State | None:
-    """The state, if it is one."""
+    """Return the state; refuse anything but a State or None."""
     if state is not None and not isinstance(state, State):
         names = ", ".join(f"State.{each.name}" for each in State)
         raise QueueOptionsError(f"state: give one of {names}, or None for all, not {state!r}")
@@ -92,7 +99,7 @@ def check_state(state: State | None) -> State | None:
 
 
 def message_ids(ids: Iterable[int]) -> list[int]:
-    """The ids, if they are 64-bit integers."""
+    """Return the ids as a list; refuse anything but 64-bit integers."""
     if not isinstance(ids, Iterable):
         raise QueueOptionsError(f"give a list of ids, [{ids!r}], not {ids!r}")
     listed = list(ids)
@@ -103,19 +110,19 @@ def message_ids(ids: Iterable[int]) -> list[int]:
 
 
 def optional_filter(filter: FilterLike | None) -> Filter | None:
-    """The filter as a tree, if there is one."""
+    """Return the filter as a tree; None if there is no filter."""
     return None if filter is None else as_filter(filter)
 
 
 def subscription_filter(filter: FilterLike | None, pattern: str | None) -> Filter:
-    """A filter for messages that match the filter and whose topic matches the pattern; one of them may be left out."""
+    """Return one filter for messages that match the filter and whose topic matches the pattern; either may be left out."""
     terms = [as_filter(filter)] if filter is not None else []
     if pattern is not None:
         terms.append(TopicMatch(pattern))
     if not terms:
         raise QueueOptionsError("a subscription needs a filter or a topic pattern; '#' takes all")
     tree = join_terms(And, terms)
-    check_depth(tree)  # what is stored must be readable
+    check_depth(tree)  # it is stored as text, which must parse again
     return tree
 
 
@@ -127,7 +134,7 @@ def queue_options(
     *,
     otherwise: QueueOptions,
 ) -> QueueOptions:
-    """The options given; those that are None stay as in `otherwise`."""
+    """Return the given options; those that are None are taken from `otherwise`."""
     if archive is not None:
         check_flag("archive", archive, QueueOptionsError)
     return QueueOptions(
@@ -154,7 +161,7 @@ def publication(
     default_topic: str,
     fields: MessageDetails,
 ) -> Publication:
-    """A valid message with its delay, dedup key and group. A Message is taken as it is."""
+    """Return a valid message with its delay, dedup key and group. A Message is taken as it is."""
     is_bare = topic is None and headers is None and priority == 0 and not fields
     if is_bare and type(payload) is bytes and type(priority) is int:
         _check_topic(default_topic)  # nothing else can be invalid
@@ -181,7 +188,7 @@ def ask_for_more(
     unique: str | None,
     result: bool | timedelta,
 ) -> Publication:
-    """The publication, with a time to live, a unique key, or the wish for a result."""
+    """Return the publication with a time to live, a unique key, or a request for a result."""
     kept = None if result is False else RESULT_KEPT if result is True else result
     return check_publication(
         replace(
@@ -194,7 +201,7 @@ def ask_for_more(
 
 
 def _check_wishes(publication: Publication) -> Publication:
-    """A publication that asks for more than to be delivered, if every engine can do that."""
+    """Check the time to live, the unique key and the request for a result; return the publication with the address of results."""
     for name in ("ttl_us", "result_us"):
         span = getattr(publication, name)
         if span is not None and (type(span) is not int or not 0 < span <= _LONGEST_SPAN_US):
@@ -213,7 +220,7 @@ def _check_wishes(publication: Publication) -> Publication:
 
 
 def check_publication(publication: Publication) -> Publication:
-    """The publication, if every engine can store it."""
+    """Return the publication; refuse one that some engine cannot store."""
     validate(publication.message)
     if publication.asks_for_more:
         publication = _check_wishes(publication)
@@ -232,7 +239,7 @@ def _check_keys(dedup_key: object, group: object) -> None:
 
 
 def storable_text(name: str, value: object) -> str:
-    """The value, if it is text that every engine can store."""
+    """Return the value; refuse anything but text that every engine can store."""
     if not isinstance(value, str) or not value or UNSTORABLE.search(value):
         raise QueueOptionsError(
             f"{name} must be text that is not empty, without NUL and lone surrogates, not {value!r}"
@@ -241,7 +248,7 @@ def storable_text(name: str, value: object) -> str:
 
 
 def storable_reason(reason: str | None) -> str | None:
-    """Why a message failed. It may quote anything: characters that an engine cannot store are escaped."""
+    """Return the reason of a failure with the characters escaped that an engine cannot store; it may quote anything."""
     if reason is None:
         return None
     return UNSTORABLE.sub(lambda found: ascii(found[0])[1:-1], str(reason))
@@ -250,11 +257,11 @@ def storable_reason(reason: str | None) -> str | None:
 def publications(
     messages: Iterable[bytes | Message | Publication], topic: str
 ) -> list[Publication]:
-    """Each message as a valid Publication; bytes get the default topic."""
+    """Return each message as a valid Publication; bytes get the default topic."""
     check_many(messages)
     _check_topic(topic)  # once, for all that are only bytes
     return [
-        Publication(message_of_fields(each, topic, {}))
+        publication_of(message_of_fields(each, topic, {}))
         if type(each) is bytes
         else _as_publication(each, topic)
         for each in messages
@@ -270,7 +277,8 @@ def _as_publication(message: bytes | Message | Publication, topic: str) -> Publi
     if isinstance(message, Publication):
         return check_publication(message)
     message = message if isinstance(message, Message) else Message(message, topic)
-    return check_publication(Publication(message))
+    validate(message)
+    return publication_of(message)
 
 
 def check_settled(

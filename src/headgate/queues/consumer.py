@@ -1,5 +1,5 @@
 # Generated from headgate/queues/aio/consumer.py by tools/generate_sync.py: do not edit, run `make generate`.
-"""Consumers: threads that claim messages, call a handler for each, and settle them by what the handler did."""
+"""Consumers: threads that claim messages, call a handler for each, and ack or nack it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headgate.queues.consumer_options import (
     check_retry,
 )
 from headgate.queues.delivery import Delivery
-from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Receipt
+from headgate.queues.engine import ClaimedMessage, ClaimRequest, Engine, QueueInfo, Receipt
 from headgate.queues.handler_runs import HandlerGivenUp, HandlerRun, HandlerRuns, receipts_of
 from headgate.queues.ledger import (
     RECONNECT_S,
@@ -46,12 +46,12 @@ Handling: TypeAlias = HandlerRun[Delivery, Wakeup]
 
 
 class Consumer:
-    """Consumes while it is open: `with queue.consumer(handler, threads=2): …`. Closing waits for running handlers.
+    """Consumes messages while it is open: `with queue.consumer(handler, threads=2): …`. Closing waits for running handlers.
 
     mode      notify: woken by commits and due times; poll: claims every `poll`; hybrid: both
     threads     each claims up to `batch` messages at a time, leased for `lease`
     renew     leases of messages that wait or are being handled are extended while this process lives
-    timeout   a handler that takes longer has failed: its message is retried or dead, and another thread takes its place
+    timeout   a slower handler has failed: its message is retried or becomes a dead letter, and another thread takes its place
     observer  is called with a HandlerReport after every call of a handler
     """
 
@@ -84,17 +84,17 @@ class Consumer:
         self._observer = observer
         self._ledger = Ledger(queue.name)
         self._runs: HandlerRuns[Delivery, Wakeup] = HandlerRuns()
-        # Told to stop; a handler has returned; no thread consumes any more.
+        # Set when the consumer is to stop, when a handler has returned, and when no thread consumes any more.
         self._stopping, self._handled, self._ended = Event(), Event(), Event()
         self._workers: list[Worker] = []
         self._consuming: dict[Wakeup, Worker] = {}
         self._until_empty = False
-        # Whether another thread takes the place of one whose handler hangs. A process that will end needs none.
+        # Whether another thread takes the place of one whose handler hangs. A process that will be replaced needs none.
         self.replaces_hung = True
 
     @property
     def leased(self) -> int:
-        """How many messages it holds: they wait for a handler, are being handled, or are to be acked."""
+        """How many messages the consumer holds: they wait for a handler, are being handled, or are to be acked."""
         return len(self._ledger.leased())
 
     # -- opening and closing --
@@ -130,8 +130,8 @@ class Consumer:
         self._ended.wait()
 
     def close(self) -> None:
-        """Wait for running handlers, and release what was claimed and not begun. A handler may call it: then it does not
-        wait."""
+        """Stop claiming, wait for running handlers, and release claimed messages whose handler was not called yet. When a handler
+        calls this, it does not wait."""
         self.stop_claiming()
         if any(worker.is_current() for worker in self._workers):
             return
@@ -147,8 +147,8 @@ class Consumer:
             wakeup.wake()
 
     def stop(self) -> None:
-        """Close without waiting for running handlers: their messages are released, and the claim is not counted. What a
-        handler does that goes on nevertheless is ignored."""
+        """Close without waiting for running handlers: their messages are released, and the claim is not counted. Whether such a
+        handler returns or raises later is ignored."""
         self.stop_claiming()
         for run in self._runs.give_up():
             self._leave(run.runner)
@@ -167,11 +167,11 @@ class Consumer:
         self.close()
 
     def _line(self) -> Hashable:
-        """What its threads claim: other consumers of the queue that claim the same take turns with them in being woken."""
+        """Return the key of the line that its threads wait in: consumers that would claim the same messages are woken in turn."""
         return (self._queue.name, self._group.filter) if self._group.is_exact else self
 
     def _add_worker(self) -> Worker:
-        """One more thread that consumes, to be started."""
+        """Add one more thread that consumes; the caller starts it."""
         wakeup = Wakeup(
             self._engine,
             self._queue,
@@ -185,7 +185,7 @@ class Consumer:
         return worker
 
     def _leave(self, wakeup: Wakeup) -> None:
-        """Do without a thread whose handler does not return. Unless the consumer is closing, another takes its place."""
+        """Abandon a thread whose handler does not return. Unless the consumer is closing, start another in its place."""
         if self.replaces_hung and not self._stopping.is_set():
             self._add_worker().start()
         self._consuming[wakeup].abandon()
@@ -215,7 +215,7 @@ class Consumer:
         try:
             try:
                 self._consume_until_stopped(wakeup)
-            finally:  # also when it is cancelled, perhaps after it was woken
+            finally:  # also when it is cancelled: it may have been woken, then another one must be
                 wakeup.close()
             # When a handler has closed the consumer, no other thread is left to ack its message.
             with suppress(QueueError):
@@ -249,20 +249,24 @@ class Consumer:
                 pause = min(pause * 2, RECONNECT_S[1])
 
     def _claim(self) -> list[ClaimedMessage]:
-        """Claim the next messages, and ack in the same transaction what was handled meanwhile."""
+        """Claim the next messages, and ack in the same transaction those that were handled since the last claim."""
         began = time.perf_counter_ns()
+        filter, skip = self._group.filter, self._ledger.rejected()
         with self._ledger.acking() as acks:
-            claimed, outcomes = self._engine.run(
-                self._operations.claim(
+            if skip:
+                operation = self._operations.claim(
                     self._queue,
                     self._batch,
                     self._lease_us,
-                    filter=self._group.filter,
-                    skip=self._ledger.rejected(),
+                    filter=filter,
+                    skip=skip,
                     acks=acks,
                     together=True,
                 )
-            )
+                claimed, outcomes = self._engine.run(operation)
+            else:
+                request = ClaimRequest(self._batch, self._lease_us, together=True)
+                claimed, outcomes = self._engine.claim(self._queue, request, filter, acks)
         self._ledger.add_claimed(claimed, (time.perf_counter_ns() - began) // 1000)
         self._ledger.add_acked(acks, outcomes)
         return claimed
@@ -280,7 +284,7 @@ class Consumer:
                 else:
                     waiting = [each for each, _ in accepted[reached:]]
                     self._handle(one, member, waiting, wakeup)
-        finally:  # the rest, when the database is out of reach, is left to the end of its lease
+        finally:  # when the database is out of reach, the leases of the rest end by themselves
             self._ledger.forget(one.receipt for one, _ in accepted[reached:])
 
     def _reject(self, claimed: Sequence[ClaimedMessage]) -> None:
@@ -307,7 +311,9 @@ class Consumer:
             self._runs.end(run)
             if ends_worker(problem):
                 self._ledger.forget([claimed.receipt])
-                _log.warning("consumer of %r is cancelled at %r", self._queue.name, delivery)
+                _log.warning(
+                    "consumer of %r was cancelled while it handled %r", self._queue.name, delivery
+                )
                 raise
             self._fail(run, "failed", problem)
             return
@@ -332,17 +338,17 @@ class Consumer:
         )
         try:
             self._observer(report)
-        except Exception:  # the message was handled, whatever becomes of the report
+        except Exception:  # a report that fails must not fail the message
             _log.warning("the observer failed on %r", report, exc_info=True)
 
     def _release(self, receipts: Sequence[Receipt]) -> None:
         try:
             self._engine.run(self._operations.release(self._queue, receipts))
-        finally:  # when that fails, they are left to the end of their lease
+        finally:  # when that fails, their leases end by themselves
             self._ledger.forget(receipts)
 
     def _release_quietly(self, receipts: Sequence[Receipt]) -> None:
-        """Release messages; when that fails, their leases end, and others are handled nevertheless."""
+        """Release messages; when that fails, warn and go on: their leases end by themselves."""
         try:
             self._release(receipts)
         except QueueError as problem:
@@ -373,19 +379,19 @@ class Consumer:
                 self._give_up(run, limit_s)
 
     def _give_up(self, run: Handling, limit_s: float) -> None:
-        """Let a message fail whose handler takes too long, and release those that wait behind it."""
+        """Nack a message whose handler takes too long, and release the messages that wait behind it."""
         self._leave(run.runner)
         problem = TimeoutError(f"the handler has not returned within {limit_s:g} s")
         try:
             self._fail(run, "timeout", problem)
-        except QueueError as failure:  # then its lease ends, for it is not extended
+        except QueueError as failure:  # its lease ends: it is no longer extended
             warn_of_failure(self._queue.name, failure)
         self._release_quietly(receipts_of(run.waiting))
 
     # -- acks --
 
     def _ack_in_time(self) -> None:
-        """Ack what is handled while a handler takes long with the next message; otherwise the next claim does it."""
+        """Ack handled messages while the handler of the next one takes long; otherwise the next claim acks them."""
         while not self._stopping.is_set():
             self._handled.wait()
             self._handled.clear()

@@ -52,7 +52,7 @@ class Retry:
             raise QueueOptionsError(f"Retry: jitter is a number from 0 to 1, not {self.jitter!r}")
 
     def delay(self, attempts: int, random: Callable[[], float] = random) -> timedelta:
-        """The delay before the next attempt, after this number of attempts."""
+        """Return the delay before the next attempt, after this number of attempts."""
         grown = self.first.total_seconds() * self.factor ** min(max(attempts - 1, 0), 64)
         longest = min(timedelta(seconds=min(grown, 1e9)), self.most)
         return longest * (1.0 - self.jitter * random()) if self.jitter else longest
@@ -68,7 +68,7 @@ class HandlerReport:
     topic: str
     seconds: float
     outcome: HandlerOutcome
-    problem: BaseException | None = None  # what it raised
+    problem: BaseException | None = None  # what the handler raised
 
 
 Observer: TypeAlias = Callable[[HandlerReport], object]
@@ -85,14 +85,14 @@ class Member(Generic[D]):
 
 
 def check_mode(mode: Mode) -> Mode:
-    """The mode, or QueueOptionsError when there is no such mode."""
+    """Return the mode; QueueOptionsError if there is no such mode."""
     if mode not in MODES:
         raise QueueOptionsError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
     return mode
 
 
 def check_retry(retry: Retry) -> Retry:
-    """The retry, or QueueOptionsError when it is something else."""
+    """Return the retry; QueueOptionsError if it is something else."""
     if not isinstance(retry, Retry):
         raise QueueOptionsError(
             f"retry: give a Retry, for example Retry(first=timedelta(seconds=1)), not {retry!r}"
@@ -131,11 +131,11 @@ class ConsumerGroup(Generic[D]):
         self._members = [(member, _acceptance(member)) for member in members]
         self._turn = itertools.count()
         self.filter = _union([member.filter for member in members])
-        # Whether it takes everything that the filter matches.
+        # Whether its members accept every message that the filter matches.
         self.is_exact = all(member.predicate is None for member in members)
 
     def choose(self, message: Message) -> Member[D] | None:
-        """The member to call; None when no member accepts the message. A predicate that raises rejects it."""
+        """Return the member to call; None if no member accepts the message. A predicate that raises rejects it."""
         at = self._first(message)
         for member, accepts in (*self._members[at:], *self._members[:at]):
             if accepts(message):
@@ -143,7 +143,7 @@ class ConsumerGroup(Generic[D]):
         return None
 
     def _first(self, message: Message) -> int:
-        """Where to begin asking."""
+        """Return the position of the member that is asked first."""
         if self._strategy == "round_robin":
             return next(self._turn) % len(self._members)
         if self._strategy == "sticky" and message.key is not None:
@@ -152,7 +152,7 @@ class ConsumerGroup(Generic[D]):
 
 
 def _acceptance(member: Member[D]) -> Callable[[Message], bool]:
-    """A function that says whether the member accepts a message."""
+    """Return a function that says whether the member accepts a message."""
     tests: list[Callable[[Message], bool]] = []
     if member.filter is not None:
         tests.append(compile_predicate(as_filter(member.filter)))
@@ -175,7 +175,7 @@ def _reject_on_error(predicate: Callable[[Message], bool]) -> Callable[[Message]
 
 
 def _union(filters: Sequence[FilterLike | None]) -> Filter | None:
-    """A filter for what any of them matches; None when a member has no filter, and so takes everything."""
+    """Return a filter that matches what any of these filters matches; None if one of them is None, which matches everything."""
     trees = [as_filter(filter) for filter in filters if filter is not None]
     if len(trees) < len(filters):
         return None

@@ -10,7 +10,7 @@ from headgate.queues.threads import Event, Worker, join_all, setter
 
 
 class ConsumerSet:
-    """Runs consumers until `drain` or `stop`, which may be called from any thread, but not by a signal handler."""
+    """Runs consumers until `drain` or `stop` is called: from any thread, but not from a signal handler."""
 
     def __init__(self, consumers: Sequence[Consumer], *, until_empty: bool = False) -> None:
         self._consumers, self._until_empty = consumers, until_empty
@@ -29,7 +29,7 @@ class ConsumerSet:
         self._end()
 
     def run(self) -> None:
-        """Consume until told otherwise; if `until_empty`, until nothing is ready."""
+        """Consume until `drain` or `stop` is called; if `until_empty`, until nothing is ready."""
         waiting = Worker(self._wait_until_idle, name="headgate-idle")
         closing = Worker(self._close_all, name="headgate-closing")
         try:

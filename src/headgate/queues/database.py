@@ -33,7 +33,7 @@ from headgate.queues.queue import Queue, Subscription
 from headgate.queues.scheduler import Scheduler
 from headgate.queues.threads import Event, setter
 
-RESULT_POLL_S: Final = 0.5  # between two looks: a dead letter has no wake-up
+RESULT_POLL_S: Final = 0.5  # between two looks: no wake-up tells of a dead letter
 
 
 def connect(
@@ -47,11 +47,11 @@ def connect(
 ) -> Database:
     """Open `sqlite:///orders.db`, `sqlite:////absolute/path.db`, `postgresql://…`, or `memory:` for tests.
 
-    access            change: the database must exist; look: nothing is ever written to it, not even messages that were
-                      inserted with plain SQL are passed on to subscriptions
+    access            create, the default, makes a database that does not exist; change refuses that; look never writes: not
+                      even messages that were inserted with plain SQL are passed on to subscriptions
     synchronous       SQLite: with FULL, which is the default, what was confirmed survives a power cut
     schema            PostgreSQL: where the tables are
-    most_connections  PostgreSQL: of its pool
+    most_connections  PostgreSQL: how many connections its pool may open
     clock             takes the place of the machine's clock or the server's, for tests
     """
     options = ConnectOptions(
@@ -91,7 +91,7 @@ class Database:
         dedup_window: timedelta | None = None,
         archive: bool | None = None,
     ) -> Queue:
-        """The queue of that name, created when there is none; options given change it, the others stay.
+        """Return the queue of that name, created when there is none. Options that are given change it, the others stay.
 
         filter_headers  copied next to each delivery and indexed, so that claims look them up; only ever added
         max_attempts    claims after which a failed message is a dead letter (5); 0: never
@@ -104,11 +104,11 @@ class Database:
         return self._wrap(self.engine.run(operation))
 
     def find(self, name: str) -> Queue:
-        """The queue or subscription of that name; QueueNotFound when there is none."""
+        """Return the queue or subscription of that name; QueueNotFound if there is none."""
         return self._wrap(self.engine.run(self._operations.find(name)))
 
     def queues(self) -> list[QueueInfo]:
-        """All queues and durable subscriptions, by name."""
+        """Return all queues and durable subscriptions, in the order of their names."""
         infos = self.engine.run(self._operations.queues())
         return [info for info in infos if info.kind != "push"]
 
@@ -127,7 +127,7 @@ class Database:
         group: str | None = None,
         **fields: Unpack[MessageDetails],
     ) -> int:
-        """Publish to all subscriptions that match and to no queue; returns the id, or 0 when no subscription matches."""
+        """Publish to all subscriptions that match and to no queue; return the id, or 0 if no subscription matches."""
         publication = arguments.publication(
             payload,
             topic=topic,
@@ -146,9 +146,9 @@ class Database:
         return id
 
     def result(self, id: int, *, wait: timedelta | None = None) -> JobResult | None:
-        """What became of a message that was published with `result`: its state, and what the handler returned.
+        """Return what became of a message that was published with `result`: its state, and what the handler returned.
 
-        With `wait`, for up to that time until it is done or has failed. None if there is no such result, or it has expired.
+        With `wait`, wait up to that time until it is done or has failed. None if no result was asked for, or it has expired.
         """
         [checked] = arguments.message_ids([id])
         found = self.engine.run(self._operations.result(checked))
@@ -157,7 +157,7 @@ class Database:
         return self._wait_for_result(checked, arguments.microseconds("wait", wait) / 1e6)
 
     def _wait_for_result(self, id: int, seconds: float) -> JobResult | None:
-        """Look whenever results were stored, and now and then, until it is there or time is up."""
+        """Look whenever results were stored, and every RESULT_POLL_S, until the message is settled or the time is up."""
         deadline, woken = time.monotonic() + seconds, Event()
         wake = setter(woken)
         watch = self.engine.watch(
@@ -188,10 +188,11 @@ class Database:
         max_attempts: int | None = None,
         archive: bool | None = None,
     ) -> Subscription:
-        """A durable subscription: it receives its own delivery of every message that matches, and is claimed from like a queue.
+        """Return a durable subscription, which receives its own delivery of every message that matches.
 
-        `queue` takes only what is published there; `start="first"` also what is stored already. A subscription of that
-        name gets the new filter in place. Without filter and pattern, it is the subscription that exists.
+        It is created when there is none of that name; an existing one gets the new filter. Messages are claimed from it as
+        from a queue. With `queue`, it receives only what is published there; with `start="first"`, also the messages that
+        are stored already. Without filter and pattern, the subscription must exist.
         """
         operation = declarations.subscription(
             self._operations,
@@ -209,16 +210,16 @@ class Database:
     # -- callbacks --
 
     def add_callback(self, pattern: str, callback: Callable[[Message], object], *, id: str) -> bool:
-        """Call it for every message published from now on, by any program, whose topic matches the pattern, for as long as this
-        database is open. False when that id has that pattern already. Each callback is called in a thread of its own."""
+        """Call `callback` for every message published from now on, by any program, whose topic matches the pattern, for as long
+        as this database is open; in a thread of its own. Return False if that id has a callback for that pattern already."""
         return self._callbacks.add(pattern, callback, id)
 
     def delete_callback(self, pattern: str, id: str) -> bool:
-        """Stop calling the callback of that pattern and id; whether there was one."""
+        """Stop calling the callback of that pattern and id; return whether there was one."""
         return self._callbacks.delete(pattern, id)
 
     def delete_callbacks(self, id: str) -> int:
-        """Stop calling the callbacks of that id; how many there were."""
+        """Stop calling the callbacks of that id; return their number."""
         return self._callbacks.delete_all(id)
 
     # The names these verbs have in MiniQ.
@@ -227,14 +228,14 @@ class Database:
     # -- the outbox --
 
     def outbox(self, connection: Any) -> Outbox:
-        """Publishes inside the transaction of a connection of yours: psycopg or apsw to this database, sqlite3 to a file of
-        your own, or SQLAlchemy on them. A relay moves the messages on once you have committed."""
+        """Return an outbox, which publishes inside the transaction of your connection: psycopg or apsw to this database, sqlite3
+        to a file of your own, or SQLAlchemy on them. A relay moves the messages on once you have committed."""
         return Outbox(self.engine, connection)
 
     def relay(
         self, file: Path | str | None = None, *, poll: timedelta = timedelta(seconds=5)
     ) -> Relay:
-        """Moves what is committed in this database's outbox, or in that of your SQLite file, into the queues."""
+        """Return a relay, which moves what is committed in this database's outbox, or in your SQLite file, into the queues."""
         source = TableSource(self.engine) if file is None else FileSource(file, self.engine)
         return Relay(source, poll=poll)
 
@@ -255,11 +256,11 @@ class Database:
         missed: MissedRuns = "one",
         **fields: Unpack[MessageDetails],
     ) -> None:
-        """Publish a message repeatedly, while a scheduler or a worker runs; a schedule of that name is changed.
+        """Publish a message repeatedly, while a scheduler or a worker runs; an existing schedule of that name is changed.
 
         cron      minute, hour, day, month, weekday: "30 4 * * 1-5"; with seconds before them; or "@hourly", "@daily", …
         queue     where to publish; without it, to all subscriptions that match
-        missed    of runs that were due while no scheduler ran: skip them, make up for all by one, or publish all
+        missed    what to do about runs that were due while no scheduler ran: skip them, publish one for all, or publish all
         The message has the headers schedule, scheduled_at (microseconds since 1970) and missed_runs.
         """
         publication = arguments.publication(
@@ -284,22 +285,25 @@ class Database:
         self.engine.run(schedules.declare(self._operations, schedule))
 
     def schedules(self) -> list[ScheduleState]:
-        """All schedules by name: when they run next, and what became of their runs."""
+        """Return all schedules in the order of their names: when they run next, and what became of their runs."""
         states, _ = self.engine.run(self._operations.schedules())
         return states
 
     def delete_schedule(self, name: str) -> bool:
-        """Delete a schedule; whether there was one."""
+        """Delete a schedule; return whether there was one."""
         return self.engine.run(self._operations.delete_schedule(name))
 
     def scheduler(self, *, poll: timedelta = timedelta(seconds=5)) -> Scheduler:
-        """Publishes what is due while it is open: `with db.scheduler(): …`. `headgate work` has one."""
+        """Return a scheduler, which publishes what is due while it is open: `with db.scheduler(): …`.
+
+        `headgate work` runs one.
+        """
         return Scheduler(self.engine, poll=poll)
 
     # -- closing --
 
     def close(self) -> None:
-        """Call callbacks with what was published so far, then close the connections."""
+        """Call callbacks for what was published so far, then close the connections."""
         self._callbacks.close()
         self.engine.close()
 

@@ -70,7 +70,7 @@ DatabaseTarget: TypeAlias = MemoryTarget | SqliteTarget | PostgresTarget
 
 
 def parse_database_url(url: str) -> DatabaseTarget:
-    """The database that the URL names; QueueOptionsError if it names none."""
+    """Return the database that the URL names; QueueOptionsError if it names none."""
     if not isinstance(url, str):
         hint = f"sqlite:///{url}" if isinstance(url, Path) else "sqlite:///path.db"
         raise QueueOptionsError(f"the URL of a database is text, for example {hint!r}, not {url!r}")
@@ -91,11 +91,12 @@ def parse_database_url(url: str) -> DatabaseTarget:
 
 
 def sqlite_path(url: str) -> Path:
-    """The file of a SQLite URL."""
+    """Return the file of a SQLite URL."""
     parts = urlsplit(url)
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path:
-        raise QueueOptionsError(f"{url!r} names no file; write sqlite:///orders.db")
+        file = unquote(parts.netloc + parts.path) or "orders.db"
+        raise QueueOptionsError(f"{url!r} names no file; write sqlite:///{file}")
     if "#" in url:
         raise QueueOptionsError(
             f"{url!r}: a queue is named apart from its database; for a # in the name of a file write %23"
@@ -108,7 +109,7 @@ def sqlite_path(url: str) -> Path:
 
 
 def _parse_synchronous(url: str) -> str | None:
-    """The only parameter of a SQLite URL."""
+    """Return the value of `synchronous`, the only parameter of a SQLite URL; None without it."""
     parameters = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
     level = parameters.get("synchronous")
     levels = get_args(Synchronous)
@@ -120,7 +121,7 @@ def _parse_synchronous(url: str) -> str | None:
 
 
 def postgres_target(url: str, schema: str | None = None) -> PostgresTarget:
-    """The database of a PostgreSQL URL; `schema` overrides the schema in the URL."""
+    """Return the database of a PostgreSQL URL; `schema` overrides the schema in the URL."""
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     own = {name: value for name, value in pairs if name in _OWN_PARAMETERS}
@@ -143,7 +144,7 @@ def postgres_target(url: str, schema: str | None = None) -> PostgresTarget:
 
 
 def canonical_url(url: str) -> str:
-    """The URL with one name for each scheme, and the absolute path of a file without links and dots."""
+    """Return the URL with one name for each scheme, and the absolute path of a file without links and dots."""
     if url.startswith(SERVERS):
         return SERVERS[0] + url.partition("://")[2]
     query = urlsplit(url).query
@@ -151,12 +152,12 @@ def canonical_url(url: str) -> str:
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file of a SQLite database; None for a database on a server."""
+    """Return the file of a SQLite database; None for a database on a server."""
     return sqlite_path(url) if url.startswith("sqlite:") else None
 
 
 def tables_key(url: str) -> TablesKey:
-    """What two URLs have in common that lead to the same tables: neither user nor settings."""
+    """Return a key that is equal for URLs that lead to the same tables, whatever their users and settings."""
     file = sqlite_file(url)
     return _server_key(url) if file is None else ("sqlite", str(file.resolve()))
 
@@ -182,12 +183,12 @@ def _addresses(hosts: str, port: str) -> Iterator[str]:
 
 
 def hide_password(text: str) -> str:
-    """The text with three dots in the place of passwords, wherever a URL can have one."""
+    """Return the text with three dots in the place of passwords, wherever a URL can have one."""
     return _PASSWORD_PARAMETER.sub(r"\1…", _PASSWORD.sub(r"\1…@", text))
 
 
 def hide_credentials(url: str) -> str:
-    """The URL without user, password and settings."""
+    """Return the URL without user, password and settings."""
     parts = urlsplit(url)
     if url.startswith("sqlite:"):
         return f"{SQLITE}{parts.path[1:]}"

@@ -85,7 +85,7 @@ def set_filter(
     known = yield from operations.find(info.name)
     source = None
     if known.source is not None:
-        # A source that was deleted has no name: then the operation refuses.
+        # A source that was deleted is not found: then `subscribe` refuses.
         infos = yield from operations.queues()
         source = next((each.name for each in infos if each.id == known.source), None)
     return (yield from operations.subscribe(info.name, tree, source=source))

@@ -51,13 +51,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 from typing import Literal as OneOf
 
 from headgate.errors import QueueError
 from headgate.message import Message
 
 if TYPE_CHECKING:
+    from headgate.filters import Filter
     from headgate.queues.operations import Operations
     from headgate.queues.wakers import Waiter
 
@@ -211,13 +212,29 @@ class Publication:
 
     @property
     def asks_for_more(self) -> bool:
-        """Whether it asks for more than to be delivered."""
+        """Whether it has a time to live, a unique key or a request for a result."""
         return not (self.ttl_us is None and self.unique is None and self.result_us is None)
+
+
+class _Draft:
+    """A publication that is being made: with the slots of one, but not frozen."""
+
+    __slots__ = Publication.__slots__
+
+
+def publication_of(message: Message) -> Publication:
+    """Make a publication without any option, in a fifth of the time of Publication()."""
+    draft: Any = _Draft()
+    draft.message = message
+    draft.delay_us = 0
+    draft.dedup_key = draft.group = draft.ttl_us = draft.unique = draft.result_us = None
+    draft.__class__ = Publication  # frozen from here on
+    return cast(Publication, draft)
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """How many messages of a queue may be claimed within a period, on average, and at most as many at once."""
+    """The limit of claims on a queue: `count` messages within each period on average, and at most `count` at once."""
 
     count: int
     period_us: int
@@ -254,6 +271,28 @@ class ClaimedMessage(NamedTuple):
         return Receipt(self.id, self.token)
 
 
+class ClaimRequest(NamedTuple):
+    """How many deliveries, for how long, and whether one consumer handles them one after the other."""
+
+    limit: int
+    lease_us: int
+    together: bool = False
+
+    def operation(
+        self,
+        operations: Operations,
+        queue: QueueInfo,
+        filter: Filter | None,
+        acks: Sequence[Receipt],
+    ) -> Operation[Claims]:
+        """The claim as an operation."""
+        limit, lease_us, together = self
+        return operations.claim(queue, limit, lease_us, filter=filter, acks=acks, together=together)
+
+
+Claims: TypeAlias = tuple[list[ClaimedMessage], list[Outcome]]  # and what became of the acks
+
+
 @dataclass(frozen=True, slots=True)
 class DeliverySnapshot:
     """A delivery as it was when it was read, without a lease."""
@@ -280,7 +319,7 @@ class Usage:
     acked: int = 0
     nacked: int = 0
     failures: int = 0  # handlers that raised
-    filter: str | None = None  # of its claims, as it last reported it
+    filter: str | None = None  # of the claims, as last reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +368,8 @@ class ScheduleState:
     next_at: int
     last_at: int | None = None  # the time of the last run that was published
     runs: int = 0
-    missed_runs: int = 0  # that were not published: the scheduler came too late
+    # Runs that were not published: the scheduler came too late, or the queue was missing.
+    missed_runs: int = 0
     problem: str | None = None  # why the last run could not be published
 
 
@@ -369,20 +409,30 @@ class Engine(Protocol):
         ...
 
     def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
-        """Publish a single message, as `operations.publish`, but in the fastest way of the engine; its id."""
+        """Publish a single message, as `operations.publish` does, but in the fastest way of the engine; return its id."""
+        ...
+
+    def claim(
+        self,
+        queue: QueueInfo,
+        request: ClaimRequest,
+        filter: Filter | None,
+        acks: Sequence[Receipt],
+    ) -> Claims:
+        """Claim messages after acks, as `operations.claim` does, but in the fastest way of the engine."""
         ...
 
     def watch(self, wake: Wake) -> CommitWatch:
         """Call `wake` after every commit, of any connection or process, also of plain SQL, that may have made something
-        claimable, and when a lost connection is up again; never after a rollback. Of commits by other processes, it may
-        be told only of the queues that this engine's consumers wait for, and of the outbox, which is queue 0."""
+        claimable, and when a lost connection is up again; never after a rollback. For commits of other processes, an engine
+        may call it only for the queues that its own consumers wait for, and for the outbox, which is queue 0."""
         ...
 
     def join(
         self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
     ) -> Waiter:
-        """As `watch`, for consumers that would claim the same messages from the queue `queue_id()`: of those in one line, a
-        commit wakes one. See queues.wakers."""
+        """Join a line of consumers that would claim the same messages from the queue `queue_id()`, and return the waiter. A
+        commit wakes one consumer of the line, otherwise as in `watch`. See queues.wakers."""
         ...
 
     def close(self) -> None:
@@ -399,6 +449,14 @@ class AsyncEngine(Protocol):
     async def run(self, operation: Operation[T]) -> T: ...
 
     async def publish_one(self, queue: QueueInfo, publication: Publication) -> int: ...
+
+    async def claim(
+        self,
+        queue: QueueInfo,
+        request: ClaimRequest,
+        filter: Filter | None,
+        acks: Sequence[Receipt],
+    ) -> Claims: ...
 
     def watch(self, wake: Wake) -> CommitWatch: ...
 

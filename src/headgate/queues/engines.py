@@ -33,7 +33,7 @@ class ConnectOptions:
             raise QueueOptionsError(f"access is {', '.join(get_args(Access))}, not {self.access!r}")
 
     def only(self, database: str, *names: str) -> dict[str, Any]:
-        """The options that are not None, for an engine that takes those names; others are refused."""
+        """Return the options that are not None, for an engine that takes these names; refuse any other that is set."""
         values = {name: getattr(self, name) for name in _ENGINE_OPTIONS}
         set_options = {name: value for name, value in values.items() if value is not None}
         if unknown := set_options.keys() - set(names):
@@ -63,7 +63,7 @@ def is_postgres(url: str) -> bool:
 
 
 def import_postgres() -> ModuleType:
-    """The module of the PostgreSQL engines, or MissingExtra with the pip line."""
+    """Return the module of the PostgreSQL engines; MissingExtra if psycopg is not installed."""
     try:
         import headgate.queues.postgres.engine as postgres
     except ImportError as missing:
@@ -74,7 +74,7 @@ def import_postgres() -> ModuleType:
 
 
 def postgres_options(options: ConnectOptions) -> dict[str, Any]:
-    """The keyword arguments of a PostgreSQL engine."""
+    """Return the keyword arguments of a PostgreSQL engine."""
     own = options.only("PostgreSQL", "schema", "most_connections")
     return {"clock": options.clock, "access": options.access, **own}
 

@@ -33,28 +33,28 @@ class HandlerRun(Generic[D, W]):
 
 
 class HandlerRuns(Generic[D, W]):
-    """All handlers that are running. Each run is ended once: by its runner, or by who gives it up."""
+    """All handlers that are running. Each run is ended once: by its runner, or by the caller of `give_up`."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._running: dict[HandlerRun[D, W], None] = {}
 
     def begin(self, delivery: D, waiting: Sequence[ClaimedMessage], runner: W) -> HandlerRun[D, W]:
-        """Note that a handler is being called."""
+        """Note that a handler is being called; return its run."""
         run = HandlerRun(delivery, waiting, runner)
         with self._lock:
             self._running[run] = None
         return run
 
     def end(self, run: HandlerRun[D, W]) -> None:
-        """Note that the handler has returned or raised. HandlerGivenUp: too late, its messages are no longer the caller's."""
+        """Note that the handler has returned or raised; raise HandlerGivenUp if the run was given up before."""
         with self._lock:
             if run not in self._running:
                 raise HandlerGivenUp
             del self._running[run]
 
     def give_up(self, older_than_s: float = 0.0) -> list[HandlerRun[D, W]]:
-        """End all runs that have taken at least that long, in the place of their runners."""
+        """End all runs that have taken at least that long, and return them: the caller settles their messages."""
         with self._lock:
             found = [run for run in self._running if run.seconds >= older_than_s]
             for run in found:
@@ -62,7 +62,7 @@ class HandlerRuns(Generic[D, W]):
         return found
 
     def seconds_left(self, limit_s: float) -> float:
-        """How long until a run has taken `limit_s`, at the earliest; the limit if nothing is running."""
+        """Return the seconds until the oldest run has taken `limit_s`; the limit itself if nothing is running."""
         with self._lock:
             longest = max((run.seconds for run in self._running), default=0.0)
         return max(limit_s - longest, 0.0)

@@ -28,7 +28,7 @@ _LONGEST_REASON: Final = 1000  # characters
 
 
 def failure_reason(problem: BaseException) -> str:
-    """Why a handler failed, as a dead letter tells it."""
+    """Return why a handler failed, as text that is stored with the message."""
     return f"{type(problem).__name__}: {problem}"[:_LONGEST_REASON]
 
 
@@ -43,7 +43,7 @@ def warn_of_scans(queue: str, advice: IndexAdvice) -> None:
 
 
 def warn_of_failure(queue: str, problem: BaseException) -> None:
-    """Warn that a consumer retries; an error that is not one of ours is shown with its traceback."""
+    """Warn that a consumer retries after an error; one that is no QueueError is logged with its traceback."""
     expected = isinstance(problem, QueueError)
     _log.warning("consumer of %r: %s; retrying", queue, problem, exc_info=not expected)
 
@@ -70,7 +70,7 @@ class Ledger:
         self.count(claims=1, empty_claims=int(not claimed), rows=len(claimed), claim_us=spent_us)
 
     def leased(self) -> list[Receipt]:
-        """The deliveries whose leases are to be extended."""
+        """Return the deliveries whose leases are to be extended."""
         with self._lock:
             return list(self._leased)
 
@@ -91,7 +91,7 @@ class Ledger:
 
     @contextmanager
     def acking(self) -> Iterator[list[Receipt]]:
-        """All deliveries to be acked, for the caller to ack; if that fails, they are still to be acked."""
+        """Take all deliveries that are to be acked; the caller acks them in the block. If it raises, they are put back."""
         with self._lock:
             acks, self._handled = self._handled, []
         try:
@@ -102,14 +102,14 @@ class Ledger:
             raise
 
     def seconds_to_ack(self) -> float | None:
-        """How long the next ack may still wait; None when nothing is to be acked."""
+        """Return how long the next ack may still wait; None if nothing is to be acked."""
         with self._lock:
             if not self._handled:
                 return None
             return max(self._handled_since + ACK_WITHIN_S - time.monotonic(), 0.0)
 
     def give_up_acks(self, problem: QueueError) -> None:
-        """Drop what is to be acked, and warn that it will be delivered again."""
+        """Drop the deliveries that are to be acked, and warn that they will be delivered again."""
         with self._lock:
             left, self._handled = len(self._handled), []
         _log.warning("%d messages of %r will be delivered again: %s", left, self._queue, problem)
@@ -133,7 +133,7 @@ class Ledger:
         self.count(unmatched=len(new))
 
     def rejected(self) -> Collection[int]:
-        """The ids that a claim is to skip."""
+        """Return the ids that a claim is to skip."""
         with self._lock:
             return skip_of(self._rejected)
 
@@ -148,7 +148,7 @@ class Ledger:
         return time.monotonic() - self._reported_at >= _REPORT_S
 
     def report(self, filter: Filter | None) -> Usage | None:
-        """What was counted since the last report, of claims with this filter; None if nothing was."""
+        """Return the counts since the last report, with the filter of the claims; None if nothing was counted."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
             self._reported_at = time.monotonic()

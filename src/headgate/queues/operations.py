@@ -43,19 +43,19 @@ class Operations(Protocol):
         ...
 
     def find(self, name: str) -> Operation[QueueInfo]:
-        """The queue or subscription of that name."""
+        """Return the queue or subscription of that name."""
         ...
 
     def find_or_none(self, name: str) -> Operation[QueueInfo | None]:
-        """The queue or subscription of that name; None if there is none, without looking for names like it."""
+        """Return the queue or subscription of that name; None if there is none, without a search for similar names."""
         ...
 
     def queues(self) -> Operation[list[QueueInfo]]:
-        """All queues and subscriptions, by name."""
+        """Return all queues and subscriptions, in the order of their names."""
         ...
 
     def last_known(self, queue: QueueInfo) -> QueueInfo:
-        """The queue of that name as the last operation read it; without asking the database."""
+        """Return the queue of that name as the last operation read it, without asking the database."""
         ...
 
     def delete(self, name: str) -> Operation[None]:
@@ -88,7 +88,7 @@ class Operations(Protocol):
         ...
 
     def keep_alive(self, name: str, lease_us: int) -> Operation[bool]:
-        """Extend the lease of a push subscription; False if it was deleted already."""
+        """Extend the lease of a push subscription; return False if it was deleted already."""
         ...
 
     def route(self) -> Operation[int]:
@@ -101,11 +101,11 @@ class Operations(Protocol):
     def publish(
         self, queue: QueueInfo | None, publications: Sequence[Publication]
     ) -> Operation[list[int]]:
-        """Store all publications durably, or none; their ids. Without a queue, only subscriptions receive them.
+        """Store all publications durably, or none; return their ids. Without a queue, only subscriptions receive them.
 
-        A dedup key that the queue has seen within its window returns the id of the first message, and publishes nothing.
-        A message without receivers is not stored, and has the id 0. A unique message while another with its key is
-        pending, that is READY, DELAYED or LEASED, returns the id of that one, and publishes nothing.
+        A message whose dedup key the queue has seen within its window is not published, and gets the id of the first message.
+        A message without receivers is not stored, and gets the id 0. A message whose unique key a pending message has (READY,
+        DELAYED or LEASED) is not published, and gets the id of that message.
         """
         ...
 
@@ -120,7 +120,7 @@ class Operations(Protocol):
         acks: Sequence[Receipt] = (),
         together: bool = False,
     ) -> Operation[tuple[list[ClaimedMessage], list[Outcome]]]:
-        """Lease up to `limit` READY deliveries that match, in order; and settle `acks`, with their outcomes.
+        """Lease up to `limit` READY deliveries that match, in order, and ack `acks`; return the messages, and the outcomes.
 
         It may return fewer than there are (groups, concurrent claims), but none only if none was claimable. Ids in `skip`
         are not claimed. The acks and the claim are one transaction, on PostgreSQL one statement. `together`: one
@@ -159,12 +159,12 @@ class Operations(Protocol):
         ...
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
-        """Microseconds until a DELAYED or LEASED delivery falls due, 0 if one is due; None if there is none, or if the
-        queue is paused. Also until others may deliver the rest of a backlog, see sql.backlog."""
+        """Return the microseconds until a DELAYED or LEASED delivery falls due, 0 if one is due; None if there is none, or if
+        the queue is paused. What falls due may also be the rest of a backlog, see sql.backlog."""
         ...
 
     def has_ready(self, queue: QueueInfo) -> Operation[bool]:
-        """Whether a claim may find something, or that the queue was deleted."""
+        """Return whether a claim may find something; also True if the queue was deleted."""
         ...
 
     # -- browsing, deleting, requeueing --
@@ -172,7 +172,7 @@ class Operations(Protocol):
     def peek(
         self, queue: QueueInfo, limit: int, filter: Filter | None = None
     ) -> Operation[list[DeliverySnapshot]]:
-        """The READY deliveries a claim could take, in order, also several of one group; without claiming them."""
+        """Return the READY deliveries that a claim could take, in order, also several of one group, without claiming them."""
         ...
 
     def browse(
@@ -184,7 +184,7 @@ class Operations(Protocol):
         state: State | None = None,
         filter: Filter | None = None,
     ) -> Operation[list[DeliverySnapshot]]:
-        """Deliveries by id, after the id `after`, in all states or one."""
+        """Return deliveries in the order of their ids, from the one after `after`, in all states or one."""
         ...
 
     def latest(
@@ -195,13 +195,13 @@ class Operations(Protocol):
         before: int = INT64_MAX,
         state: State | None = None,
     ) -> Operation[list[DeliverySnapshot]]:
-        """The last deliveries by id before the id `before`, the last first, in all states or one."""
+        """Return the deliveries with the highest ids below `before`, the highest first, in all states or one."""
         ...
 
     def archived(
         self, queue: QueueInfo, limit: int, *, after: int = 0
     ) -> Operation[list[DeliverySnapshot]]:
-        """Archived messages by id; their state is READY, `visible_at` is the time of the ack."""
+        """Return archived messages in the order of their ids; their state is READY, `visible_at` is the time of the ack."""
         ...
 
     def purge(self, queue: QueueInfo, state: State | None = None) -> Operation[int]:
@@ -209,7 +209,7 @@ class Operations(Protocol):
         ...
 
     def prune(self, queue: QueueInfo, older_than_us: int) -> Operation[int]:
-        """Delete READY, DELAYED, DEAD and archived messages that were published longer ago; return their number."""
+        """Delete READY, DELAYED, DEAD and archived messages that were published longer ago than that; return their number."""
         ...
 
     def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> Operation[int]:
@@ -233,11 +233,11 @@ class Operations(Protocol):
     # -- policies: see queues.policies --
 
     def set_rate(self, queue: QueueInfo, limit: RateLimit | None) -> Operation[QueueInfo]:
-        """Limit the rate at which the messages of a queue are claimed, or limit it no more."""
+        """Limit the rate at which the messages of a queue are claimed; None removes the limit."""
         ...
 
     def rate(self, queue: QueueInfo) -> Operation[RateLimit | None]:
-        """The limit of the rate of claims; None without one."""
+        """Return the limit of the rate of claims; None if there is none."""
         ...
 
     def ack_with_result(
@@ -247,7 +247,7 @@ class Operations(Protocol):
         ...
 
     def result(self, id: int) -> Operation[JobResult | None]:
-        """The result of a message; None if none was asked for, or it has expired."""
+        """Return the result of a message; None if none was asked for, or it has expired."""
         ...
 
     # -- transactions, schedules --
@@ -257,20 +257,20 @@ class Operations(Protocol):
         ...
 
     def schedules(self, name: str | None = None) -> Operation[tuple[list[ScheduleState], int]]:
-        """All schedules, or the one of that name; and the time: microseconds since 1970 UTC."""
+        """Return all schedules, or the one of that name, and the time: microseconds since 1970 UTC."""
         ...
 
     def due_schedules(self, limit: int) -> Operation[tuple[list[ScheduleState], int]]:
-        """Schedules that are due, locked until the end of the transaction; and the time. Without those that another
-        transaction has locked."""
+        """Return schedules that are due, locked until the end of the transaction, and the time. Schedules that another
+        transaction has locked are left out."""
         ...
 
     def next_schedule(self) -> Operation[int | None]:
-        """Microseconds until the next run, 0 if one is due; None without schedules."""
+        """Return the microseconds until the next run, 0 if one is due; None without schedules."""
         ...
 
     def declare_schedule(self, schedule: Schedule, next_at: int) -> Operation[None]:
-        """Insert or change a schedule; one that is there keeps its next run, unless its times change."""
+        """Insert or change a schedule; an existing one keeps its next run, unless its times change."""
         ...
 
     def note_run(self, state: ScheduleState) -> Operation[None]:
@@ -278,5 +278,5 @@ class Operations(Protocol):
         ...
 
     def delete_schedule(self, name: str) -> Operation[bool]:
-        """Delete a schedule; whether there was one."""
+        """Delete a schedule; return whether there was one."""
         ...

@@ -5,8 +5,9 @@
         connection.execute("UPDATE account …")
         db.outbox(connection).publish("orders", b"…", headers={"type": "created"})
 
-Both are committed together. A relay moves what was committed into the queues: `with db.relay(): …`. Which table that is, and what a relay promises: see `headgate.queues.outbox_table`. Entries that cannot be moved are parked:
-`relay.parked()` lists them, `relay.retry()` lets them be tried again.
+Both are committed together. A relay moves what was committed into the queues: `with db.relay(): …`. Entries that
+cannot be moved are parked: `relay.parked()` lists them, `relay.retry()` has them tried again. In which table the entries are,
+and what a relay promises, is said in `headgate.queues.outbox_table`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Outbox:
         group: str | None = None,
         **fields: Unpack[MessageDetails],
     ) -> str:
-        """Publish to the queue of that name, once the caller commits; returns the delivery key."""
+        """Insert a message that is published to the queue of that name once the caller commits; return its delivery key."""
         publication = arguments.publication(
             payload,
             topic=topic,
@@ -101,22 +102,22 @@ class Relay:
         self._worker: Worker | None = None
 
     def run_once(self) -> int:
-        """Move everything that is committed now; how many entries, parked ones included."""
+        """Move everything that is committed now; return the number of entries, parked ones included."""
         moved = 0
         while read := self._source.move_some():
             moved += read
         return moved
 
     def parked(self) -> list[ParkedEntry]:
-        """The entries that could not be moved, and why: for example there is no such queue."""
+        """Return the entries that could not be moved, and why: for example there is no such queue."""
         return self._source.parked()
 
     def waiting(self) -> int:
-        """How many committed entries no relay has moved yet; at most 10,000 are counted."""
+        """Return the number of committed entries that no relay has moved yet; at most 10,000 are counted."""
         return self._source.waiting()
 
     def retry(self, ids: Iterable[int] | None = None) -> int:
-        """Let parked entries be moved again, those named or all; return their number. A running relay moves them."""
+        """Let relays try parked entries again, those with these ids or all; return their number."""
         return self._source.retry(ids)
 
     def start(self) -> Relay:
@@ -170,7 +171,7 @@ class TableSource:
         self._engine, self._operations = engine, require_outbox(engine.operations)
 
     def move_some(self) -> int:
-        """Move some of the oldest entries; how many were read, parked ones included."""
+        """Move some of the oldest entries; return how many were read, parked ones included."""
         return self._engine.run(move_entries(self._operations, BATCH))
 
     def parked(self) -> list[ParkedEntry]:
@@ -195,7 +196,7 @@ class TableSource:
 class FileSource:
     """The outbox in an application's own SQLite file.
 
-    Entries are published, then deleted; a dedup key tells those that a killed relay left in between.
+    Entries are published, then deleted; those that a killed relay left in between are recognized by a dedup key.
     """
 
     def __init__(self, path: Path | str, engine: Engine) -> None:
@@ -203,7 +204,7 @@ class FileSource:
         self.watch = self._file.watch
 
     def move_some(self) -> int:
-        """Move some of the oldest entries; how many were read, parked ones included. 0 while another relay moves them."""
+        """Move some of the oldest entries; return how many were read, parked ones included. 0 while another relay moves them."""
         with self._file.lock() as is_locked:
             return self._move_some() if is_locked else 0
 

@@ -38,7 +38,7 @@ class OutboxFile:
         self._statements = statements_of("sqlite")
 
     def read(self, limit: int) -> tuple[list[OutboxEntry], list[UnreadableEntry]]:
-        """The oldest entries in order, and the unreadable ones among them, which are parked."""
+        """Read the oldest entries, and park the unreadable ones among them; return the others in order, and those parked."""
         with self._connect() as connection:
             if not self._has_outbox(connection):
                 return [], []
@@ -58,15 +58,15 @@ class OutboxFile:
             self._park(connection, entries, problem)
 
     def parked(self) -> list[ParkedEntry]:
-        """The parked entries, oldest first."""
+        """Return the parked entries, oldest first."""
         return [decode_parked(row) for row in self._ask("outbox_parked", MOST_LISTED)]
 
     def count_waiting(self) -> int:
-        """How many entries wait for a relay, up to the largest number that is listed."""
+        """Return how many entries wait for a relay; at most MOST_LISTED are counted."""
         return len(self._ask("outbox_waiting", MOST_LISTED))
 
     def retry(self, ids: Iterable[int] | None) -> int:
-        """Let relays try parked entries again, those named or all; return their number."""
+        """Let relays try parked entries again, those with these ids or all; return their number."""
         listed = None if ids is None else json.dumps(message_ids(ids))
         return len(self._ask("outbox_retry", listed))
 
@@ -79,7 +79,7 @@ class OutboxFile:
         connection.execute(self._statements["outbox_refuse"], (_ids(entries), problem))
 
     def _ask(self, name: str, value: int | str | None) -> list[tuple[Any, ...]]:
-        """The rows of a statement with one parameter; none when there is no outbox in the file."""
+        """Return the rows of a statement with one parameter; none if there is no outbox in the file."""
         with self._connect() as connection:
             if not self._has_outbox(connection):
                 return []
@@ -97,7 +97,7 @@ class OutboxFile:
             raise DatabaseUnavailable(f"{self._path}: {problem}") from problem
 
     def _require_file(self) -> None:
-        """SQLite would make a file whose name was misspelt."""
+        """Refuse a file that does not exist: SQLite would create one with the misspelt name."""
         if not self._path.exists():
             raise DatabaseUnavailable(
                 f"{self._path}: there is no such file; the application makes it with its first publish"
@@ -111,9 +111,9 @@ class OutboxFile:
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
-        """Whether this relay alone moves entries meanwhile; the lock ends with the process that holds it.
+        """Lock the outbox, so that this relay alone moves entries; yield whether that succeeded. The lock ends with the process.
 
-        A file beside it is locked, not the database: its writers go on, and SQLite's own locks stay as they are.
+        A file beside the database is locked, not the database: its writers go on, and SQLite's own locks stay as they are.
         """
         self._require_file()
         real = self._path.resolve()

@@ -5,8 +5,9 @@ is in the outbox or in its queue, never in both, never in none.
 
 With the standard library's sqlite3 (and SQLAlchemy on it) the outbox is a table in the application's own file, never in
 that of the queues: two SQLite libraries in one process do not see each other's locks. The relay reads it through sqlite3
-(`outbox_file`), publishes with the delivery key as dedup key, and then deletes: what is published twice because a relay died in
-between is dropped, within the queue's dedup window. Of several relays one moves at a time.
+(`outbox_file`), publishes with the delivery key as dedup key, and then deletes: if a relay dies in between, the next one
+publishes the entry again, and the queue drops the second message, within its dedup window. Of several relays one moves at a
+time.
 
 An entry that cannot be moved, for example because its queue does not exist, is parked: it stays in the outbox with the reason.
 """
@@ -59,7 +60,7 @@ EntryValues = tuple[Any, ...]
 
 
 def require_outbox(operations: Operations) -> SqlOperations:
-    """The operations of a database that has an outbox; QueueOptionsError for memory, which has none."""
+    """Return the operations of a database that has an outbox; QueueOptionsError for memory, which has none."""
     if not isinstance(operations, SqlOperations):
         raise QueueOptionsError("there is no outbox in memory; use SQLite or PostgreSQL")
     return operations
@@ -69,13 +70,13 @@ def require_outbox(operations: Operations) -> SqlOperations:
 
 
 def entry_values(queue: str, publication: Publication) -> EntryValues:
-    """The row of a publication in the outbox: COLUMNS. Its first value is the delivery key."""
+    """Return the row of a publication in the outbox, in the order of COLUMNS; its first value is a new delivery key."""
     extra = (publication.delay_us, publication.dedup_key, publication.group)
     return (uuid.uuid4().hex, queue, *row_of(publication.message, None), *extra)
 
 
 def inserter(engine: Any, connection: Any) -> Callable[[EntryValues], Any]:
-    """A function that inserts a row into the outbox through a connection of psycopg, sqlite3, apsw or SQLAlchemy."""
+    """Return a function that inserts a row into the outbox through a connection of psycopg, sqlite3, apsw or SQLAlchemy."""
     library = library_of(connection)
     if library == "psycopg":
         raw = _insertion(_postgres_table(engine), [f"${n}" for n in range(1, len(COLUMNS) + 1)])
@@ -95,7 +96,7 @@ def inserter(engine: Any, connection: Any) -> Callable[[EntryValues], Any]:
 
 
 def library_of(connection: Any) -> str:
-    """The package a connection comes from, also when its class was derived from the package's."""
+    """Return the package of a connection's class, or of the class that it is derived from."""
     known = ("psycopg", "sqlite3", "apsw", "sqlalchemy")
     packages = [base.__module__.split(".")[0] for base in type(connection).__mro__]
     return next((name for name in packages if name in known), packages[0])
@@ -106,7 +107,7 @@ def _insertion(table: str, holes: Sequence[str]) -> str:
 
 
 def _sqlalchemy_inserter(engine: Any, connection: Any) -> Callable[[EntryValues], Any]:
-    """The inserter of a Connection or a Session, sync or asyncio."""
+    """Return the inserter for a Connection or a Session, sync or asyncio."""
     from sqlalchemy import text
 
     dialect = (
@@ -126,7 +127,7 @@ def _sqlalchemy_inserter(engine: Any, connection: Any) -> Callable[[EntryValues]
 
 
 def _raw_cursor(connection: Any) -> Any:
-    """A cursor that takes $1, $2 …, whatever kind of cursor the connection makes by default."""
+    """Return a cursor that takes $1, $2 …, whatever kind of cursor the connection makes by default."""
     import psycopg
 
     if isinstance(connection, psycopg.AsyncConnection):
@@ -135,7 +136,7 @@ def _raw_cursor(connection: Any) -> Any:
 
 
 def _postgres_table(engine: Any) -> str:
-    """The name of the outbox with the engine's schema, quoted."""
+    """Return the name of the outbox with the engine's schema, quoted."""
     target = getattr(engine, "target", None)
     if target is None:
         raise QueueOptionsError(
@@ -187,7 +188,7 @@ class UnreadableEntry(NamedTuple):
 
 
 def move_entries(operations: SqlOperations, limit: int) -> Operation[int]:
-    """Move the oldest entries into the queues of their own database; how many were read, parked ones included."""
+    """Move the oldest entries into the queues of their own database; return how many were read, parked ones included."""
     count: int = yield Transaction(TransactionMode.WRITE, lambda: _move_entries(operations, limit))
     return count
 
@@ -213,8 +214,8 @@ def _move_entries(operations: SqlOperations, limit: int) -> Operation[int]:
 def _read_entries(
     dialect: QueueDialect, limit: int
 ) -> Operation[tuple[list[OutboxEntry], list[UnreadableEntry]]]:
-    """The oldest entries in order, and the unreadable ones among them. When SQLite cannot decode a row, they are read one at
-    a time until that row is found."""
+    """Read the oldest entries; return them in order, and the unreadable ones among them. When SQLite cannot decode a row, they
+    are read one at a time until that row is found."""
     try:
         rows = yield dialect.statement("outbox_read", limit, columns=columns_of("o"))
     except Undecodable as problem:
@@ -226,18 +227,18 @@ def _read_entries(
 
 
 def decode_entries(rows: Iterable[Row]) -> tuple[list[OutboxEntry], list[UnreadableEntry]]:
-    """The rows that can be published, and those that cannot."""
+    """Decode rows; return the entries that can be published, and those that cannot."""
     entries, unreadable = [], []
     for row in rows:
         try:
             entries.append(_decode_entry(row))
-        except Exception as problem:  # whatever is in it, it must not stop the others
+        except Exception as problem:  # a row must not stop the others, whatever is in it
             unreadable.append(_log_unreadable(row[0], problem))
     return entries, unreadable
 
 
 def _decode_entry(row: Row) -> OutboxEntry:
-    """From id, delivery key, queue, delay, dedup key, group, then the message's columns."""
+    """Decode a row: id, delivery key, queue, delay, dedup key, group, then the message's columns."""
     arguments.storable_text("the delivery key", row[1])
     arguments.storable_text("the queue", row[2])
     if not isinstance(row[-1], bytes):
@@ -254,13 +255,13 @@ def _log_unreadable(id: int, problem: Exception) -> UnreadableEntry:
 
 
 def group_by_queue(entries: Sequence[OutboxEntry]) -> list[tuple[str, list[OutboxEntry]]]:
-    """The entries of each queue, each in their order."""
+    """Return each queue with its entries, in their order."""
     ordered = sorted(entries, key=attrgetter("queue"))
     return [(name, list(group)) for name, group in groupby(ordered, key=attrgetter("queue"))]
 
 
 def with_delivery_key(entry: OutboxEntry) -> Publication:
-    """The publication for another database, with a dedup key that tells whether it was published there before."""
+    """Return the publication for another database, with a dedup key, so that it is published there once."""
     publication = entry.publication
     return Publication(
         publication.message,
@@ -302,19 +303,19 @@ def log_parked(queue: str, count: int, problem: Exception) -> str:
 
 
 def list_parked(dialect: QueueDialect) -> Operation[list[ParkedEntry]]:
-    """The parked entries, oldest first."""
+    """Return the parked entries, oldest first."""
     rows = yield dialect.statement("outbox_parked", MOST_LISTED)
     return [decode_parked(row) for row in rows]
 
 
 def count_waiting(dialect: QueueDialect) -> Operation[int]:
-    """How many entries wait for a relay, up to the largest number that is listed."""
+    """Return how many entries wait for a relay; at most MOST_LISTED are counted."""
     rows = yield dialect.statement("outbox_waiting", MOST_LISTED)
     return len(rows)
 
 
 def decode_parked(row: Row) -> ParkedEntry:
-    """From id, delivery key, queue, topic and problem; SQLite gives the texts as bytes."""
+    """Decode a row: id, delivery key, queue, topic and problem; SQLite gives the texts as bytes."""
     id, delivery_key, queue, topic, problem = row
     return ParkedEntry(id, _decode(delivery_key), _decode(queue), _decode(topic), problem)
 
@@ -324,7 +325,7 @@ def _decode(text: str | bytes) -> str:
 
 
 def retry_parked(dialect: QueueDialect, ids: Iterable[int] | None) -> Operation[int]:
-    """Let relays try parked entries again, those named or all; return their number."""
+    """Let relays try parked entries again, those with these ids or all; return their number."""
     listed: list[SqlValue] | None = None if ids is None else [*arguments.message_ids(ids)]
     rows = yield dialect.statement("outbox_retry", listed)
     yield Notify((OUTBOX_QUEUE,))

@@ -1,4 +1,4 @@
-"""What a queue or a publication may ask for besides: a rate of claims, an end of life, uniqueness, a result.
+"""Options of a queue or a publication beyond plain delivery: a rate limit, a time to live, uniqueness, a result.
 
 rate limit   a token bucket: up to `count` messages at once, and as many within each period on average
 ttl          a message that was not claimed within it is deleted, at the beginning of the next claim on its queue
@@ -42,16 +42,16 @@ class Bucket:
 
     @property
     def wait_us(self) -> int:
-        """How long until one may be claimed."""
+        """How long until a message may be claimed."""
         return max(self.full_at - self.now - self._token_us * (self.limit.count - 1), 0)
 
     def take(self, count: int) -> int:
-        """When it will be full again after that many were claimed."""
+        """Return when the bucket will be full again after that many messages were claimed."""
         return max(self.full_at, self.now) + count * self._token_us
 
 
 def rate_limit(count: int | None, per: timedelta) -> RateLimit | None:
-    """The limit, if it is one; None: no limit."""
+    """Return the limit; refuse an invalid one. A count of None is no limit."""
     if count is None:
         return None
     period_us = microseconds("per", per)
@@ -63,12 +63,12 @@ def rate_limit(count: int | None, per: timedelta) -> RateLimit | None:
 
 
 def wants_result(message: Message) -> bool:
-    """Whether its publisher waits for what the handler returns."""
+    """Whether the publisher of the message asked for what the handler returns."""
     return bool(message.properties) and message.reply_to == RESULT_ADDRESS
 
 
 def encode_result(value: object) -> str:
-    """What a handler returned, as JSON; QueueOptionsError if it cannot be."""
+    """Return what a handler returned as JSON; QueueOptionsError if JSON cannot express it."""
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as problem:
@@ -78,7 +78,10 @@ def encode_result(value: object) -> str:
 def decode_result(
     value: str | None, is_done: bool, state: int | None, reason: str | None
 ) -> JobResult:
-    """From the stored value, and the state and reason of the delivery, None if there is none any more."""
+    """Return the result of a message from the stored value, and from the state and reason of its delivery.
+
+    The state is None if the delivery is gone.
+    """
     if is_done:
         decoded: Any = None if value is None else json.loads(value)
         return JobResult("done", decoded)

@@ -1,10 +1,10 @@
 # Generated from headgate/queues/aio/push.py by tools/generate_sync.py: do not edit, run `make generate`.
 """Callbacks for every message whose topic matches a pattern, whichever connection or program published it.
 
-Behind each callback stands a subscription of its own, which lives as long as this process renews it. So a callback
-misses no message that was published after it was added, however fast consumers ack and however slow it is itself: what it
-has not been called with yet waits in the database, and a callback that hangs delays no other. A message is acked when
-the callback has returned.
+Each callback has a subscription of its own, which exists as long as this process renews it. So a callback misses no
+message that was published after it was added, however fast consumers ack and however slow the callback is: its messages
+wait in the database, and a callback that hangs delays no other. A message is acked when the callback has returned or
+raised.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Callback: TypeAlias = Callable[[Message], object]
 KEPT_US: Final = 3_600_000_000
 RENEW_S: Final = 20.0
 BATCH: Final = 200
-# No other consumer claims from the subscription of a callback, so its leases need not end before it does.
+# No other consumer claims from the subscription of a callback, so its leases need not end before the subscription.
 LEASE_US: Final = 10 * 365 * 86_400_000_000
 STALLED_S: Final = 10.0  # how long closing waits for one call of a callback
 RETRY_S: Final = 1.0
@@ -50,7 +50,7 @@ class Callbacks:
         self._renewer: Worker | None = None
 
     def add(self, pattern: str, callback: Callback, id: str) -> bool:
-        """Call it for everything published after this returns; False when that id has that pattern already."""
+        """Call the callback for every matching message published from now on; return False if the id has the pattern already."""
         check_pattern(pattern)
         check_function("callback", callback, QueueOptionsError, "print")
         arguments.storable_text("id", id)
@@ -68,21 +68,21 @@ class Callbacks:
             return True
 
     def delete(self, pattern: str, id: str) -> bool:
-        """Stop calling it, without waiting for a call that is running; whether there was such a callback."""
+        """Delete a callback, without waiting for a call that is running; return whether there was one."""
         with self._lock:
             found = self._notifiers.pop((pattern, id), None)
         self._end([] if found is None else [found])
         return found is not None
 
     def delete_all(self, id: str) -> int:
-        """Stop calling the callbacks of that id, whatever their pattern; how many there were."""
+        """Delete the callbacks of that id, whatever their pattern; return their number."""
         with self._lock:
             found = [self._notifiers.pop(key) for key in list(self._notifiers) if key[1] == id]
         self._end(found)
         return len(found)
 
     def close(self) -> None:
-        """Call them with everything published so far, then stop. A callback that hangs is abandoned after a while."""
+        """Call the callbacks for everything published so far, then stop. A callback that hangs is abandoned after a while."""
         self._stopping.set()
         with self._lock:
             notifiers = list(self._notifiers.values())
@@ -143,20 +143,20 @@ class Notifier:
             return
         if not self._ended.is_set() and not self._finishing.is_set():
             _log.warning(
-                "callback %r was not renewed in time: messages in between are lost to pattern %r",
+                "callback %r misses messages of pattern %r: its subscription expired before it was renewed",
                 self._id,
                 self._pattern,
             )
             self._wakeup.turn_to(self._subscribe())
 
     def end(self) -> None:
-        """Stop calling it."""
+        """Stop calling the callback, and delete its subscription."""
         self._ended.set()
         self._wakeup.wake()
         self._delete_subscription()
 
     def finish(self) -> None:
-        """Call it with what was published so far, and then stop."""
+        """Receive nothing more, and let the thread end when the callback was called for everything published so far."""
         try:
             self._engine.run(self._stop_receiving())
         except QueueError as problem:
@@ -166,7 +166,7 @@ class Notifier:
         self._wakeup.wake()
 
     def wait_until_finished(self) -> None:
-        """Wait until it was called with everything, or hangs."""
+        """Wait until the callback was called for everything, or hangs; then delete its subscription."""
         while self._worker.is_alive() and not self._worker.is_current():
             left = self._progress_at + STALLED_S - time.monotonic()
             if left <= 0:
@@ -190,7 +190,7 @@ class Notifier:
         return self._operations.subscribe(self._name, filter, options=_OPTIONS, lease_us=KEPT_US)
 
     def _stop_receiving(self) -> Operation[QueueInfo]:
-        """Take in what was published until now, also with plain SQL, and nothing more."""
+        """Receive what was published until now, also with plain SQL, and nothing more."""
         yield from self._operations.route()
         return (yield from self._set_filter(FALSE))
 
@@ -225,7 +225,7 @@ class Notifier:
             self._wakeup.close()
 
     def _notify_some(self, info: QueueInfo) -> int:
-        """Claim the next messages, ack in the same transaction those before, and call the callback for each."""
+        """Ack the last messages and claim the next in one transaction, and call the callback for each; return their number."""
         operation = self._operations.claim(info, BATCH, LEASE_US, acks=self._to_ack)
         claimed, _ = self._engine.run(operation)
         self._to_ack = []

@@ -1,5 +1,5 @@
 # Generated from headgate/queues/aio/scheduler.py by tools/generate_sync.py: do not edit, run `make generate`.
-"""A scheduler publishes what is due of the schedules in a database while it is open: `with db.scheduler(): …`."""
+"""Schedulers: each publishes the due messages of the schedules in a database while it is open: `with db.scheduler(): …`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scheduler:
         self._worker: Worker | None = None
 
     def run_once(self) -> float | None:
-        """Publish what is due now; seconds until the next run, None without schedules."""
+        """Publish what is due now; return the seconds until the next run, None without schedules."""
         left_us = self._engine.run(schedules.run_due(self._engine.operations))
         return None if left_us is None else left_us / 1e6
 

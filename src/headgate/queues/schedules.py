@@ -1,7 +1,7 @@
 """Schedules: messages that are published repeatedly, by a cron expression; and which of their runs are due.
 
-A schedule is a row in the database, with the time of its next run. A scheduler publishes what is due and moves that time on in one
-transaction that holds the row: so any number of schedulers may run, and each run is published once.
+A schedule is a row in the database, with the time of its next run. A scheduler publishes what is due and sets the time of the
+next run in one transaction that locks the row: so any number of schedulers may run, and each run is published once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DueRuns(NamedTuple):
 
 
 def check_schedule(schedule: Schedule) -> Schedule:
-    """The schedule, if its time zone and its cron expression can be read, and it runs at some time."""
+    """Return the schedule; refuse one whose time zone or cron expression is invalid, or that never runs."""
     if schedule.missed not in MISSED:
         raise QueueOptionsError(f"missed is one of {', '.join(MISSED)}, not {schedule.missed!r}")
     taken = [name for name in HEADERS if name in schedule.publication.message.headers]
@@ -73,46 +73,43 @@ def check_schedule(schedule: Schedule) -> Schedule:
 
 
 def next_run(schedule: Schedule, after_us: int) -> int:
-    """The first run after that time."""
+    """Return the time of the first run after that time."""
     return next(_runs(schedule, after_us))
 
 
 def due_runs(schedule: Schedule, next_at: int, now_us: int) -> DueRuns:
-    """Which runs to publish of those that were to be from `next_at` until now."""
+    """Decide which of the runs from `next_at` until now to publish."""
     if next_at > now_us:
         return DueRuns([], 0, next_at)
     if schedule.missed == "all":
         times = [next_at, *islice(_runs(schedule, next_at), MOST_RUNS)]
         due = [time for time in times[:MOST_RUNS] if time <= now_us]
         return DueRuns(due, 0, times[len(due)])
-    last = max(next_at, next(_runs(schedule, now_us + 1, reverse=True)))
-    before = _count_runs(schedule, next_at, last)
-    after = next_run(schedule, now_us)
+    last, before, after = _count_runs(schedule, next_at, now_us)
     if schedule.missed == "skip" and now_us - last > LATE_US:
         return DueRuns([], before + 1, after)
     return DueRuns([last], before, after)
 
 
-def _count_runs(schedule: Schedule, first_us: int, before_us: int) -> int:
-    """How many runs there are from the first on, before that time."""
-    if first_us >= before_us:
-        return 0
-    later = islice(_runs(schedule, first_us), _MOST_COUNTED)
-    return 1 + sum(1 for _ in _take_before(later, before_us))
-
-
-def _take_before(times: Iterator[int], before_us: int) -> Iterator[int]:
-    for time in times:
-        if time >= before_us:
-            return
-        yield time
+def _count_runs(schedule: Schedule, first_us: int, now_us: int) -> tuple[int, int, int]:
+    """Return the last of the runs until now, how many came before it, the first one included, and the next run."""
+    last, before = first_us, 0
+    for time in islice(_runs(schedule, first_us), _MOST_COUNTED):
+        if time > now_us:
+            return last, before, time
+        last, before = time, before + 1
+    latest = max(last, next(_runs(schedule, now_us + 1, reverse=True)))
+    return latest, before + 1, next_run(schedule, now_us)
 
 
 def _runs(schedule: Schedule, from_us: int, *, reverse: bool = False) -> Iterator[int]:
-    """The runs after that time, or, in reverse, before it."""
+    """Yield the times of the runs after that time, or, in reverse, before it."""
     start = (_EPOCH + timedelta(microseconds=from_us)).astimezone(_zone(schedule.timezone))
-    for time in _cron(schedule.cron, start, reverse):
-        yield (time.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    for run in _cron(schedule.cron, start, reverse):
+        time = (run.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+        # In the hour that the clock repeats, the first may be a time of the hour before.
+        if time < from_us if reverse else time > from_us:
+            yield time
     raise QueueOptionsError(f"{schedule.cron!r} never runs; check its day and month")
 
 
@@ -155,7 +152,7 @@ def run_due(operations: Operations) -> Operation[int | None]:
         if left is None or left > 0:
             return left
         ran: int = yield from operations.atomically(lambda: _run_some(operations))
-        if not ran:  # another scheduler is at it
+        if not ran:  # another scheduler is publishing them
             return left
 
 
@@ -168,7 +165,7 @@ def _run_some(operations: Operations) -> Operation[int]:
 
 
 def _run(operations: Operations, state: ScheduleState, now_us: int) -> Operation[ScheduleState]:
-    """Publish the due runs of one schedule; its state after that."""
+    """Publish the due runs of one schedule; return its new state."""
     schedule = state.schedule
     due = due_runs(schedule, state.next_at, now_us)
     runs, problem = len(due.times), None

@@ -17,22 +17,22 @@ Ts = TypeVarTuple("Ts")
 
 
 def setter(event: Event) -> Callable[[], object]:
-    """A function that sets the event and may be called from any thread."""
+    """Return a function that sets the event, from any thread."""
     return event.set
 
 
 def call(function: Callable[P, object], *args: P.args, **options: P.kwargs) -> object:
-    """Call a handler or callback."""
+    """Call a handler or callback, and return its result."""
     return function(*args, **options)
 
 
 def run_blocking(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Call a function that blocks."""
+    """Call a function that blocks, and return its result."""
     return function(*args, **options)
 
 
 def ends_worker(problem: BaseException) -> bool:
-    """Whether a handler that raised this must end its worker: never, a thread ends when its consumer is closed."""
+    """Whether an exception must end the thread that raised it: never, a thread ends when its consumer is closed."""
     return False
 
 
@@ -47,7 +47,7 @@ class Worker:
                 self._left.set()
 
         self._thread = threading.Thread(target=run, name=name, daemon=True)
-        self._left = threading.Event()  # by its end, or when it was abandoned
+        self._left = threading.Event()  # the thread has ended, or was abandoned
         self._abandoned = False
 
     def start(self) -> None:
@@ -61,17 +61,17 @@ class Worker:
         return self._thread is threading.current_thread()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended or was abandoned."""
+        """Wait until the thread has ended or was abandoned."""
         if self._left.wait(timeout) and not self._abandoned:
             self._thread.join()
 
     def abandon(self) -> None:
-        """Give up waiting for it. A thread cannot be cancelled: it ends when what it calls returns."""
+        """Let `join` return at once. A thread cannot be cancelled: it ends when the function that it calls returns."""
         self._abandoned = True
         self._left.set()
 
 
 def join_all(workers: Iterable[Worker]) -> None:
-    """Wait until all of them have ended or were abandoned."""
+    """Wait until all workers have ended or were abandoned."""
     for worker in list(workers):
         worker.join()

@@ -17,7 +17,7 @@ _LONGEST_WAIT_S: Final = 86_400.0  # far below the limits of the operating syste
 
 
 class Wakeup:
-    """Wakes one worker for one queue. A wake-up between `prepare` and `wait` is not lost.
+    """Wakes one worker when its queue may have something to claim. A wake-up between `prepare` and `wait` is not lost.
 
     Workers with one `line` would claim the same messages, and take turns in being woken.
     """
@@ -40,21 +40,21 @@ class Wakeup:
             self._waiter = engine.join(line or self, self._queue_id, setter(self._woken))
 
     def prepare(self) -> None:
-        """Call this before a claim."""
+        """Forget earlier wake-ups. Call this before a claim, which finds what they were for."""
         self._woken.clear()
         if self._waiter is not None:
             self._waiter.look()
 
     def wait(self) -> None:
-        """Call this after a claim that found nothing."""
+        """Wait until something may be claimed, or for the next poll. Call this after a claim that found nothing."""
         if self._waiter is None:
             self._woken.wait(self._poll_s)
         elif not self._wait_in_line(self._waiter) and self._waiter.is_line_looking():
-            # What falls due now falls due for all: who comes second waits once more, and no longer than that.
+            # A message that falls due ends the wait of the whole line. If another worker claims it already, wait once more.
             self._wait_in_line(self._waiter)
 
     def _wait_in_line(self, waiter: Waiter) -> bool:
-        """Wait until it is woken, and not only told of an earlier due time; False after the timeout."""
+        """Wait until the worker is woken, and not only told of an earlier due time; return False after the timeout."""
         while True:
             timeout = self.timeout()
             if not waiter.wait():
@@ -63,10 +63,10 @@ class Wakeup:
                 return waiter.is_called
             if waiter.is_called and not self._is_too_late(waiter):
                 return True
-            self._woken.clear()  # `wait` tells of a wake-up before this
+            self._woken.clear()  # a wake-up before this is not lost: `waiter.wait` reports it
 
     def _is_too_late(self, waiter: Waiter) -> bool:
-        """Let consumers of other processes go first, where it must; whether there is nothing left to claim then."""
+        """Let consumers of other processes go first, if the waiter has to; return whether nothing remains to be claimed."""
         delay_s = waiter.delay_s
         if delay_s is None:
             return False
@@ -74,19 +74,18 @@ class Wakeup:
             Event().wait(delay_s)
         if not waiter.look_later():
             return False
-        if not self._engine.run(self._operations.has_ready(self.queue)):
-            return True
+        is_left = self._engine.run(self._operations.has_ready(self.queue))
         if delay_s:
-            waiter.note_left()
-        return False
+            (waiter.note_left if is_left else waiter.note_taken)()
+        return not is_left
 
     def hand_on(self) -> None:
-        """Call this after a claim that found something: wake another worker, for there may be more."""
+        """Wake another worker, for there may be more. Call this after a claim that found something."""
         if self._waiter is not None:
             self._waiter.leave()
 
     def nap(self, seconds: float) -> None:
-        """Wait that long, or until woken."""
+        """Wait for this many seconds, or until woken."""
         self._woken.wait(seconds)
 
     def turn_to(self, queue: QueueInfo) -> None:
@@ -104,17 +103,17 @@ class Wakeup:
             self._waiter.close()
 
     def timeout(self) -> float | None:
-        """Seconds until the next message falls due or the next poll, whichever is earlier; None: wait for a commit."""
+        """Return the seconds until the next message falls due or the next poll, whichever is earlier; None: wait for a commit."""
         if self._waiter is None:
             return self._poll_s
         due_us = self._engine.run(self._operations.next_due(self.queue))
         return self.timeout_until(due_us)
 
     def timeout_until(self, due_us: int | None) -> float | None:
-        """Seconds to wait when the next message falls due in `due_us` microseconds.
+        """Return the seconds to wait when the next message falls due in `due_us` microseconds.
 
-        One that is due although the claim found nothing is locked by another transaction: the pauses grow until it is
-        free.
+        A message that is due although the claim found nothing is locked by another transaction: the pauses grow until it
+        is free.
         """
         times = (self._poll_s, self._seconds_until_due(due_us))
         return min((seconds for seconds in times if seconds is not None), default=None)

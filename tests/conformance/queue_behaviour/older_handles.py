@@ -87,6 +87,17 @@ class OlderHandleBehaviour(QueueFixtures):
             with pytest.raises(QueueNotFound):
                 ask()
 
+    @pytest.mark.parametrize("limit", [1, 5])
+    @pytest.mark.parametrize("filter", [None, "region = 'EU'", "x = 1"])
+    def test_each_claim_of_a_deleted_queue_raises_queue_not_found(
+        self, connect, orders, limit, filter
+    ):
+        with connect() as other:
+            other.delete("orders")
+        for _ in range(3):
+            with pytest.raises(QueueNotFound):
+                orders.claim(limit, filter=filter)
+
     # -- subscriptions --
 
     def test_a_subscription_to_one_queue_is_not_widened_when_the_queue_is_left_out(

@@ -38,6 +38,26 @@ class PolicyBehaviour(QueueFixtures):
         assert orders.claim() == []
         assert list(orders.browse()) == []
 
+    def test_a_message_whose_lease_has_ended_after_its_time_to_live_is_not_claimed_again(
+        self, orders, time
+    ):
+        orders.publish(b"a", ttl=MINUTE)
+        orders.publish(b"b", ttl=MINUTE)
+        orders.claim(2, lease=MINUTE)  # whoever claimed them is gone
+        time.advance(MINUTE)
+        assert orders.claim() == []
+        assert list(orders.browse()) == []
+
+    def test_a_lease_that_ends_after_the_time_to_live_and_the_last_attempt_makes_a_dead_letter(
+        self, db, time
+    ):
+        once = db.queue("once", max_attempts=1)
+        once.publish(b"a", ttl=MINUTE)
+        once.claim(lease=2 * MINUTE)
+        time.advance(2 * MINUTE)
+        assert once.claim() == []
+        assert [s.state for s in once.browse()] == [State.DEAD]
+
     def test_delayed_and_many_messages_expire(self, orders, time):
         span = microseconds("ttl", MINUTE)
         messages = [Publication(Message(b"%d" % at), ttl_us=span) for at in range(1200)]
@@ -73,6 +93,22 @@ class PolicyBehaviour(QueueFixtures):
         time.advance(MINUTE)
         assert len(orders.claim(9, filter="region = 'EU' AND x = 1")) == 1
         assert len(orders.claim(9, filter="x = 1")) == 1
+
+    @pytest.mark.parametrize("source", [None, "orders"])
+    def test_stored_messages_keep_their_time_to_live_in_a_subscription_that_starts_at_the_first(
+        self, db, orders, time, source
+    ):
+        orders.publish(b"expired", ttl=SECOND)
+        orders.publish(b"short", ttl=MINUTE)
+        orders.publish(b"ever")
+        time.advance(SECOND)
+        early = db.subscription("early", pattern="#", queue=source, start="first")
+        assert [s.message.payload for s in early.browse()] == [b"short", b"ever"]
+        time.advance(MINUTE - 2 * SECOND)
+        assert [s.message.payload for s in early.peek()] == [b"short", b"ever"]
+        time.advance(SECOND)
+        assert payloads(early.claim(9)) == [b"ever"]
+        assert payloads(orders.claim(9)) == [b"ever"]
 
     # -- unique messages --
 

@@ -34,6 +34,32 @@ def test_a_time_that_comes_twice_in_autumn_runs_once():
     assert text(next_run(berlin, first)) == "10-26 01:30"
 
 
+@pytest.mark.parametrize("missed", ["one", "skip", "all"])
+def test_in_the_hour_that_comes_twice_the_next_run_is_never_one_that_was(missed):
+    berlin = Schedule(name="s", cron="30 2 * * *", timezone="Europe/Berlin", missed=missed)
+    first = at(2026, 10, 25, 0, 30)
+    again = at(2026, 10, 25, 1, 10)  # 2:10 for the second time
+    assert text(next_run(berlin, again)) == "10-26 01:30"
+    due = due_runs(berlin, first, again)
+    assert due.times == ([] if missed == "skip" else [first])
+    assert text(due.next_at) == "10-26 01:30"
+
+
+def test_of_runs_that_were_missed_around_the_hour_that_comes_twice_the_last_is_published():
+    york = Schedule(name="s", cron="15 1,2,3 * * *", timezone="America/New_York")
+    due = due_runs(york, at(2026, 10, 31, 6, 15), at(2026, 11, 1, 6, 14))
+    assert list(map(text, due.times)) == ["11-01 05:15"]
+    assert due.missed == 2
+    assert text(due.next_at) == "11-01 07:15"
+
+
+def test_a_clock_that_goes_back_half_an_hour_hides_no_run():
+    howe = Schedule(name="s", cron="45 */2 * * *", timezone="Australia/Lord_Howe")
+    due = due_runs(howe, at(2026, 4, 4, 11, 45), at(2026, 4, 4, 15, 16))
+    assert list(map(text, due.times)) == ["04-04 13:45"]
+    assert due.missed == 1
+
+
 def test_a_run_at_the_very_microsecond_is_due_and_the_next_one_comes_after_it():
     minutely = Schedule(name="s", cron="* * * * *")
     now = at(2030, 1, 1)

@@ -46,6 +46,37 @@ def test_a_commit_wakes_one_of_a_line_and_one_of_each_line(wakers):
     assert elsewhere.woken == 1
 
 
+def test_commits_matter_while_a_member_waits_or_a_callback_is_registered(wakers):
+    assert not wakers.are_awaited()
+    member = Member(wakers)
+    member.waiter.look()
+    assert not wakers.are_awaited()
+    member.waiter.wait()
+    assert wakers.are_awaited()
+    wakers.wake(QUEUE)
+    assert not wakers.are_awaited()
+    registration = wakers.add(lambda queues: None)
+    assert wakers.are_awaited()
+    registration.close()
+    assert not wakers.are_awaited()
+
+
+def test_a_rest_ends_when_a_member_begins_to_wait(wakers):
+    member, ended = Member(wakers), threading.Event()
+
+    def rest():
+        assert wakers.rest(lambda: False)
+        ended.set()
+
+    thread = threading.Thread(target=rest)
+    thread.start()
+    assert not ended.wait(0.02)
+    member.rest()
+    assert ended.wait(PATIENCE)
+    thread.join()
+    assert not wakers.rest(lambda: False)
+
+
 def test_no_second_one_is_woken_while_the_first_has_not_begun_to_claim(wakers):
     line = [Member(wakers).rest() for _ in range(3)]
     for _ in range(5):
@@ -172,7 +203,7 @@ def test_a_line_that_came_too_late_lets_others_go_first_until_it_finds_something
     assert member.waiter.delay_s is None
     member.rest()  # another process was faster
     wakers.wake(QUEUE)
-    assert member.waiter.delay_s == module._LATE_S
+    assert module._LATE_S <= member.waiter.delay_s <= 2 * module._LATE_S
     assert member.waiter.look_later()
     assert member.waiter.delay_s is None
     member.waiter.leave()  # with a message
@@ -189,13 +220,63 @@ def test_a_line_at_work_lets_others_go_first_unless_they_leave_something(wakers)
     assert idle.waiter.delay_s == 0  # it looks first
     idle.rest()
     wakers.wake(QUEUE)
-    assert idle.waiter.delay_s == module._BUSY_S
+    assert idle.waiter.delay_s > 2 * module._LATE_S  # idle ones, though late, go first
     assert idle.waiter.look_later()
     idle.waiter.note_left()
     idle.waiter.leave()
     idle.rest()
     wakers.wake(QUEUE)
     assert idle.waiter.delay_s is None
+
+
+def late_by(wakers: Wakers, member: Member) -> float:
+    """Wake a late member by a commit, and return how long it has to wait."""
+    wakers.wake(QUEUE)
+    assert member.waiter.delay_s is not None
+    assert member.waiter.look_later()
+    return member.waiter._line.late_s
+
+
+def test_a_late_line_waits_longer_while_it_claims_in_vain_what_it_saw(wakers):
+    member = Member(wakers).rest()
+    wakers.wake(QUEUE)
+    member.rest()
+    found = []
+    for _ in range(8):  # the claim of another process takes longer than the wait
+        found.append(late_by(wakers, member))
+        member.waiter.note_left()
+        member.rest()
+    assert found[:4] == [module._LATE_S * times for times in (1, 2, 4, 8)]
+    assert found[-1] == module._LATEST_S
+    assert 2.5 * module._LATEST_S < module._COMES_WITHIN_S
+
+
+def test_a_late_line_waits_less_again_while_others_are_faster(wakers):
+    member = Member(wakers).rest()
+    wakers.wake(QUEUE)
+    member.rest()
+    late_by(wakers, member)
+    member.waiter.note_left()
+    member.rest()
+    found = []
+    for _ in range(50):
+        found.append(late_by(wakers, member))
+        member.waiter.note_taken()
+        assert member.waiter.wait()
+    assert found == sorted(found, reverse=True)
+    assert found[0] == 2 * module._LATE_S
+    assert found[-1] == module._LATE_S
+
+
+def test_a_line_that_claims_in_vain_what_it_saw_does_not_take_itself_for_alone(wakers):
+    working, idle = Member(wakers).rest(), Member(wakers).rest()
+    working.waiter.look()
+    working.waiter.leave()
+    idle.rest()
+    wakers.wake(QUEUE)
+    idle.waiter.note_left()
+    idle.rest()
+    assert idle.waiter._line.alone_until == 0
 
 
 def test_the_one_that_is_told_to_end_does_not_look_again(wakers):

@@ -1,4 +1,4 @@
-"""Consumers: tasks that claim messages, call a handler for each, and settle them by what the handler did."""
+"""Consumers: tasks that claim messages, call a handler for each, and ack or nack it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headgate.queues.consumer_options import (
     check_mode,
     check_retry,
 )
-from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Receipt
+from headgate.queues.engine import AsyncEngine, ClaimedMessage, ClaimRequest, QueueInfo, Receipt
 from headgate.queues.handler_runs import HandlerGivenUp, HandlerRun, HandlerRuns, receipts_of
 from headgate.queues.ledger import (
     RECONNECT_S,
@@ -45,12 +45,12 @@ AsyncHandling: TypeAlias = HandlerRun[AsyncDelivery, AsyncWakeup]
 
 
 class AsyncConsumer:
-    """Consumes while it is open: `async with queue.consumer(handler, tasks=2): …`. Closing waits for running handlers.
+    """Consumes messages while it is open: `async with queue.consumer(handler, tasks=2): …`. Closing waits for running handlers.
 
     mode      notify: woken by commits and due times; poll: claims every `poll`; hybrid: both
     tasks     each claims up to `batch` messages at a time, leased for `lease`
     renew     leases of messages that wait or are being handled are extended while this process lives
-    timeout   a handler that takes longer has failed: its message is retried or dead, and another task takes its place
+    timeout   a slower handler has failed: its message is retried or becomes a dead letter, and another task takes its place
     observer  is called with a HandlerReport after every call of a handler
     """
 
@@ -83,17 +83,17 @@ class AsyncConsumer:
         self._observer = observer
         self._ledger = Ledger(queue.name)
         self._runs: HandlerRuns[AsyncDelivery, AsyncWakeup] = HandlerRuns()
-        # Told to stop; a handler has returned; no task consumes any more.
+        # Set when the consumer is to stop, when a handler has returned, and when no task consumes any more.
         self._stopping, self._handled, self._ended = AsyncEvent(), AsyncEvent(), AsyncEvent()
         self._workers: list[AsyncWorker] = []
         self._consuming: dict[AsyncWakeup, AsyncWorker] = {}
         self._until_empty = False
-        # Whether another task takes the place of one whose handler hangs. A process that will end needs none.
+        # Whether another task takes the place of one whose handler hangs. A process that will be replaced needs none.
         self.replaces_hung = True
 
     @property
     def leased(self) -> int:
-        """How many messages it holds: they wait for a handler, are being handled, or are to be acked."""
+        """How many messages the consumer holds: they wait for a handler, are being handled, or are to be acked."""
         return len(self._ledger.leased())
 
     # -- opening and closing --
@@ -129,8 +129,8 @@ class AsyncConsumer:
         await self._ended.wait()
 
     async def close(self) -> None:
-        """Wait for running handlers, and release what was claimed and not begun. A handler may call it: then it does not
-        wait."""
+        """Stop claiming, wait for running handlers, and release claimed messages whose handler was not called yet. When a handler
+        calls this, it does not wait."""
         self.stop_claiming()
         if any(worker.is_current() for worker in self._workers):
             return
@@ -146,8 +146,8 @@ class AsyncConsumer:
             wakeup.wake()
 
     async def stop(self) -> None:
-        """Close without waiting for running handlers: their messages are released, and the claim is not counted. What a
-        handler does that goes on nevertheless is ignored."""
+        """Close without waiting for running handlers: their messages are released, and the claim is not counted. Whether such a
+        handler returns or raises later is ignored."""
         self.stop_claiming()
         for run in self._runs.give_up():
             await self._leave(run.runner)
@@ -166,11 +166,11 @@ class AsyncConsumer:
         await self.close()
 
     def _line(self) -> Hashable:
-        """What its tasks claim: other consumers of the queue that claim the same take turns with them in being woken."""
+        """Return the key of the line that its tasks wait in: consumers that would claim the same messages are woken in turn."""
         return (self._queue.name, self._group.filter) if self._group.is_exact else self
 
     def _add_worker(self) -> AsyncWorker:
-        """One more task that consumes, to be started."""
+        """Add one more task that consumes; the caller starts it."""
         wakeup = AsyncWakeup(
             self._engine,
             self._queue,
@@ -184,7 +184,7 @@ class AsyncConsumer:
         return worker
 
     async def _leave(self, wakeup: AsyncWakeup) -> None:
-        """Do without a task whose handler does not return. Unless the consumer is closing, another takes its place."""
+        """Abandon a task whose handler does not return. Unless the consumer is closing, start another in its place."""
         if self.replaces_hung and not self._stopping.is_set():
             self._add_worker().start()
         await self._consuming[wakeup].abandon()
@@ -214,7 +214,7 @@ class AsyncConsumer:
         try:
             try:
                 await self._consume_until_stopped(wakeup)
-            finally:  # also when it is cancelled, perhaps after it was woken
+            finally:  # also when it is cancelled: it may have been woken, then another one must be
                 wakeup.close()
             # When a handler has closed the consumer, no other task is left to ack its message.
             with suppress(QueueError):
@@ -248,20 +248,24 @@ class AsyncConsumer:
                 pause = min(pause * 2, RECONNECT_S[1])
 
     async def _claim(self) -> list[ClaimedMessage]:
-        """Claim the next messages, and ack in the same transaction what was handled meanwhile."""
+        """Claim the next messages, and ack in the same transaction those that were handled since the last claim."""
         began = time.perf_counter_ns()
+        filter, skip = self._group.filter, self._ledger.rejected()
         with self._ledger.acking() as acks:
-            claimed, outcomes = await self._engine.run(
-                self._operations.claim(
+            if skip:
+                operation = self._operations.claim(
                     self._queue,
                     self._batch,
                     self._lease_us,
-                    filter=self._group.filter,
-                    skip=self._ledger.rejected(),
+                    filter=filter,
+                    skip=skip,
                     acks=acks,
                     together=True,
                 )
-            )
+                claimed, outcomes = await self._engine.run(operation)
+            else:
+                request = ClaimRequest(self._batch, self._lease_us, together=True)
+                claimed, outcomes = await self._engine.claim(self._queue, request, filter, acks)
         self._ledger.add_claimed(claimed, (time.perf_counter_ns() - began) // 1000)
         self._ledger.add_acked(acks, outcomes)
         return claimed
@@ -279,7 +283,7 @@ class AsyncConsumer:
                 else:
                     waiting = [each for each, _ in accepted[reached:]]
                     await self._handle(one, member, waiting, wakeup)
-        finally:  # the rest, when the database is out of reach, is left to the end of its lease
+        finally:  # when the database is out of reach, the leases of the rest end by themselves
             self._ledger.forget(one.receipt for one, _ in accepted[reached:])
 
     async def _reject(self, claimed: Sequence[ClaimedMessage]) -> None:
@@ -306,7 +310,9 @@ class AsyncConsumer:
             self._runs.end(run)
             if ends_worker(problem):
                 self._ledger.forget([claimed.receipt])
-                _log.warning("consumer of %r is cancelled at %r", self._queue.name, delivery)
+                _log.warning(
+                    "consumer of %r was cancelled while it handled %r", self._queue.name, delivery
+                )
                 raise
             await self._fail(run, "failed", problem)
             return
@@ -331,17 +337,17 @@ class AsyncConsumer:
         )
         try:
             self._observer(report)
-        except Exception:  # the message was handled, whatever becomes of the report
+        except Exception:  # a report that fails must not fail the message
             _log.warning("the observer failed on %r", report, exc_info=True)
 
     async def _release(self, receipts: Sequence[Receipt]) -> None:
         try:
             await self._engine.run(self._operations.release(self._queue, receipts))
-        finally:  # when that fails, they are left to the end of their lease
+        finally:  # when that fails, their leases end by themselves
             self._ledger.forget(receipts)
 
     async def _release_quietly(self, receipts: Sequence[Receipt]) -> None:
-        """Release messages; when that fails, their leases end, and others are handled nevertheless."""
+        """Release messages; when that fails, warn and go on: their leases end by themselves."""
         try:
             await self._release(receipts)
         except QueueError as problem:
@@ -374,19 +380,19 @@ class AsyncConsumer:
                 await self._give_up(run, limit_s)
 
     async def _give_up(self, run: AsyncHandling, limit_s: float) -> None:
-        """Let a message fail whose handler takes too long, and release those that wait behind it."""
+        """Nack a message whose handler takes too long, and release the messages that wait behind it."""
         await self._leave(run.runner)
         problem = TimeoutError(f"the handler has not returned within {limit_s:g} s")
         try:
             await self._fail(run, "timeout", problem)
-        except QueueError as failure:  # then its lease ends, for it is not extended
+        except QueueError as failure:  # its lease ends: it is no longer extended
             warn_of_failure(self._queue.name, failure)
         await self._release_quietly(receipts_of(run.waiting))
 
     # -- acks --
 
     async def _ack_in_time(self) -> None:
-        """Ack what is handled while a handler takes long with the next message; otherwise the next claim does it."""
+        """Ack handled messages while the handler of the next one takes long; otherwise the next claim acks them."""
         while not self._stopping.is_set():
             await self._handled.wait()
             self._handled.clear()

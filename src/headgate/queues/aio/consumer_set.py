@@ -9,7 +9,7 @@ from headgate.queues.aio.tasks import AsyncEvent, AsyncWorker, join_all, setter
 
 
 class AsyncConsumerSet:
-    """Runs consumers until `drain` or `stop`, which may be called from any thread, but not by a signal handler."""
+    """Runs consumers until `drain` or `stop` is called: from any thread, but not from a signal handler."""
 
     def __init__(self, consumers: Sequence[AsyncConsumer], *, until_empty: bool = False) -> None:
         self._consumers, self._until_empty = consumers, until_empty
@@ -28,7 +28,7 @@ class AsyncConsumerSet:
         self._end()
 
     async def run(self) -> None:
-        """Consume until told otherwise; if `until_empty`, until nothing is ready."""
+        """Consume until `drain` or `stop` is called; if `until_empty`, until nothing is ready."""
         waiting = AsyncWorker(self._wait_until_idle, name="headgate-idle")
         closing = AsyncWorker(self._close_all, name="headgate-closing")
         try:

@@ -1,4 +1,4 @@
-"""What a claim hands out."""
+"""A delivery: a message that a claim has leased, and the verbs that settle it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AsyncDelivery:
 
     @property
     def attempts(self) -> int:
-        """How often it was claimed, this time included."""
+        """How often the message was claimed, this time included."""
         return self._claimed.attempts
 
     @property
@@ -51,9 +51,9 @@ class AsyncDelivery:
         return self._claimed.receipt
 
     async def ack(self, *, result: object = None) -> None:
-        """The message is done. A second ack of this object does nothing; StaleLease when the lease has ended.
+        """Ack the message: it is done. A second ack of this object does nothing; StaleLease if the lease has ended.
 
-        `result`, which must be JSON, is kept if the publisher asked for it; a consumer gives what its handler returned.
+        `result`, which must be JSON, is kept if the publisher asked for it; a consumer passes what its handler returned.
         """
         if self.settled == "acked":
             return
@@ -69,7 +69,10 @@ class AsyncDelivery:
     async def nack(
         self, delay: timedelta | None = None, *, reason: str | None = None, requeue: bool = True
     ) -> None:
-        """The message failed: retry it after the delay. Without requeue, or when attempts are used up, it is a dead letter."""
+        """Nack the message: it failed, and is retried after the delay.
+
+        Without requeue, or when its attempts are used up, it becomes a dead letter.
+        """
         operations, receipts = self._engine.operations, [self.receipt]
         reason = arguments.storable_reason(reason)
         if requeue:
@@ -80,7 +83,7 @@ class AsyncDelivery:
         self.settled = "nacked"
 
     async def extend(self, lease: timedelta) -> None:
-        """Let the lease end that long from now, unless it ends later anyway."""
+        """Extend the lease until that long from now; a lease that ends later is not shortened."""
         lease_us = arguments.lease_us(lease)
         operation = self._engine.operations.extend(self._queue, [self.receipt], lease_us)
         await self._settle("extend", operation)

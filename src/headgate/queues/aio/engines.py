@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple
 
 from headgate.errors import DatabaseClosed
+from headgate.filters import Filter
 from headgate.forks import call_in_child
 from headgate.queues import engines
 from headgate.queues.engine import (
     AsyncEngine,
+    ClaimRequest,
+    Claims,
     CommitWatch,
     Engine,
     Operation,
     Publication,
     QueueInfo,
+    Receipt,
     Wake,
 )
 from headgate.queues.engines import ConnectOptions as ConnectOptions
@@ -51,11 +55,11 @@ class ThreadedEngine:
     def __init__(self, engine: Engine, worker: ThreadPoolExecutor | None = None) -> None:
         self._engine, self._worker, self._closed = engine, worker or _new_worker(), False
         self.operations = engine.operations
-        self.path = getattr(engine, "path", None)  # of its file, if it has one
+        self.path = getattr(engine, "path", None)  # the file of the database, if it has one
         call_in_child(self, ThreadedEngine._start_over)
 
     def _start_over(self) -> None:
-        """In a forked child, which has no worker thread."""
+        """Make a worker thread in a forked child, which has none."""
         self._worker = _new_worker()
 
     async def run(self, operation: Operation[T]) -> T:
@@ -64,10 +68,19 @@ class ThreadedEngine:
     async def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
         return await self._in_worker(self._engine.publish_one, queue, publication)
 
+    async def claim(
+        self,
+        queue: QueueInfo,
+        request: ClaimRequest,
+        filter: Filter | None,
+        acks: Sequence[Receipt],
+    ) -> Claims:
+        return await self._in_worker(self._engine.claim, queue, request, filter, acks)
+
     async def _in_worker(self, act: Callable[[*Ts], T], *args: *Ts) -> T:
         if self._closed:
             raise DatabaseClosed("the database was closed; connect again")
-        # Shielded: a cancelled caller does not leave a statement half done; the thread ends it.
+        # Shielded: a cancelled caller leaves no statement half done; the thread completes it.
         work = asyncio.get_running_loop().run_in_executor(self._worker, act, *args)
         return await asyncio.shield(work)
 

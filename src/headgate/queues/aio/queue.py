@@ -16,6 +16,7 @@ from headgate.queues.consumer_options import Member, Mode, Observer, Retry, Stra
 from headgate.queues.engine import (
     AsyncEngine,
     ClaimedMessage,
+    ClaimRequest,
     DeliverySnapshot,
     IndexAdvice,
     Outcome,
@@ -54,7 +55,7 @@ class AsyncQueue:
 
     # -- publishing --
 
-    # The call itself takes the message in: a dict of headers may be used again as soon as it has returned.
+    # The call itself copies the message: a dict of headers may be used again as soon as it has returned.
 
     def publish(
         self,
@@ -71,10 +72,11 @@ class AsyncQueue:
         result: bool | timedelta = False,
         **fields: Unpack[MessageDetails],
     ) -> Coroutine[Any, Any, int]:
-        """Store a message durably; returns its id. The topic is by default the queue's name; `fields` are the others of Message.
+        """Store a message durably; return its id. The topic is by default the queue's name; `fields` are the others of Message.
 
-        A dedup key seen within the queue's window publishes nothing and returns the first message's id.
-        ttl     it is deleted unless it was claimed within this time
+        With a dedup key seen within the queue's window, nothing is published, and the id is that of the first message.
+
+        ttl     the message is deleted unless it was claimed within this time
         unique  while a message with this key is pending, another is not published, and the id is that of the first
         result  what the handler returns is kept, for a day or that long, see Database.result
         """
@@ -96,7 +98,7 @@ class AsyncQueue:
     def publish_many(
         self, messages: Iterable[bytes | Message | Publication]
     ) -> Coroutine[Any, Any, list[int]]:
-        """Store all messages or none, in one transaction; returns their ids."""
+        """Store all messages or none, in one transaction; return their ids."""
         return self._publish_many(arguments.publications(messages, self.name))
 
     async def _publish_many(self, publications: list[Publication]) -> list[int]:
@@ -114,7 +116,7 @@ class AsyncQueue:
         *,
         skip: Iterable[int] = (),
     ) -> list[AsyncDelivery]:
-        """Lease up to `limit` messages that match to the caller, most urgent first; `skip` are ids not to take."""
+        """Lease up to `limit` messages that match the filter, most urgent first; those with ids in `skip` are not taken."""
         claimed, _ = await self._claim((), limit, lease, filter, skip)
         return claimed
 
@@ -134,7 +136,7 @@ class AsyncQueue:
         claimed, outcomes = await self._claim(receipts, limit, lease, filter, skip)
         for delivery, outcome in zip(acked, outcomes, strict=True):
             delivery.settled = "acked" if outcome is Outcome.DONE else None
-        if any(outcome is not Outcome.DONE for outcome in outcomes):
+        if outcomes.count(Outcome.DONE) < len(outcomes):
             leased = [delivery.receipt for delivery in claimed]
             await self._engine.run(self._operations.release(self.info, leased))
             arguments.check_settled(self.name, receipts, outcomes, "ack")
@@ -148,20 +150,25 @@ class AsyncQueue:
         filter: FilterLike | None,
         skip: Iterable[int],
     ) -> tuple[list[AsyncDelivery], list[Outcome]]:
-        """Claimed messages, and the outcome of each ack."""
-        operation = self._operations.claim(
-            self.info,
-            arguments.check_limit(limit),
-            arguments.lease_us(lease),
-            filter=None if filter is None else as_filter(filter),
-            skip=frozenset(arguments.message_ids(skip)) if skip else (),
-            acks=acks,
-        )
-        claimed, outcomes = await self._engine.run(operation)
+        """Claim messages, and ack receipts; return the deliveries, and the outcome of each ack."""
+        limit, lease_us = arguments.check_limit(limit), arguments.lease_us(lease)
+        wanted = None if filter is None else as_filter(filter)
+        skipped = frozenset(arguments.message_ids(skip)) if skip else ()
+        if skipped:
+            operation = self._operations.claim(
+                self.info, limit, lease_us, filter=wanted, skip=skipped, acks=acks
+            )
+            claimed, outcomes = await self._engine.run(operation)
+        else:
+            request = ClaimRequest(limit, lease_us)
+            claimed, outcomes = await self._engine.claim(self.info, request, wanted, acks)
         return [AsyncDelivery(self._engine, self.info, one) for one in claimed], outcomes
 
     def delivery(self, id: int, token: int) -> AsyncDelivery:
-        """A delivery that was claimed elsewhere (another process, the command line), to be settled here."""
+        """Return a delivery that was claimed elsewhere (another process, the command line), to settle it here.
+
+        Its `message` is empty.
+        """
         arguments.message_ids((id, token))
         return AsyncDelivery(self._engine, self.info, ClaimedMessage(id, token, 0, Message()))
 
@@ -182,10 +189,10 @@ class AsyncQueue:
         observer: Observer | None = None,
         name: str = "consumer",
     ) -> AsyncConsumer:
-        """Call the handler for each message, in tasks of its own, while it is open: `async with queue.consumer(f):`.
+        """Return a consumer, which calls the handler for each message, in tasks of its own: `async with queue.consumer(f):`.
 
-        A handler that returns acks, one that raises nacks. `predicate` is asked in Python, after the filter; a message it
-        rejects is released and the claim not counted. The other settings are explained at Consumer.
+        A message is acked when its handler returns, and nacked when it raises. `predicate` is asked in Python, after the
+        filter; a message that it rejects is released, and the claim is not counted. Consumer explains the other settings.
         """
         return self.consumer_group(
             [Member("0", handler, filter, predicate)],
@@ -217,7 +224,7 @@ class AsyncQueue:
         observer: Observer | None = None,
         name: str = "consumer",
     ) -> AsyncConsumer:
-        """A consumer with several handlers: each message goes to one member that accepts it."""
+        """Return a consumer with several handlers: each message goes to one member that accepts it."""
         return AsyncConsumer(
             self._engine,
             self.info,
@@ -240,7 +247,7 @@ class AsyncQueue:
     async def peek(
         self, limit: int = 10, filter: FilterLike | None = None
     ) -> list[DeliverySnapshot]:
-        """The messages a claim would take first; nothing changes."""
+        """Return the messages that a claim would take first, without claiming them."""
         operation = self._operations.peek(
             self.info, arguments.check_limit(limit), arguments.optional_filter(filter)
         )
@@ -249,7 +256,7 @@ class AsyncQueue:
     async def browse(
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
     ) -> AsyncIterator[DeliverySnapshot]:
-        """Every delivery by id, in whatever state or in the one given; read page by page."""
+        """Yield every delivery in the order of ids, in all states or one; they are read page by page."""
         arguments.check_limit(page, "page")
         arguments.check_state(state)
         tree, after = arguments.optional_filter(filter), 0
@@ -267,7 +274,7 @@ class AsyncQueue:
     async def latest(
         self, limit: int = 10, *, before: int | None = None, state: State | None = None
     ) -> list[DeliverySnapshot]:
-        """The last deliveries by id, the last first, in whatever state or in the one given; `before` an id."""
+        """Return the deliveries with the highest ids, the highest first, in all states or one, and only ids below `before`."""
         arguments.check_state(state)
         operation = self._operations.latest(
             self.info,
@@ -278,11 +285,11 @@ class AsyncQueue:
         return await self._engine.run(operation)
 
     def dead(self, filter: FilterLike | None = None) -> AsyncIterator[DeliverySnapshot]:
-        """The dead letters."""
+        """Yield the dead letters, in the order of ids."""
         return self.browse(State.DEAD, filter)
 
     async def archived(self, *, page: int = 100) -> AsyncIterator[DeliverySnapshot]:
-        """The acked messages, if the queue keeps an archive."""
+        """Yield the acked messages in the order of ids, if the queue keeps an archive."""
         arguments.check_limit(page, "page")
         after = 0
         while found := await self._engine.run(
@@ -295,7 +302,7 @@ class AsyncQueue:
     # -- tidying --
 
     async def requeue(self, ids: Iterable[int] | None = None) -> int:
-        """Make dead letters claimable again, those named or all; return their number."""
+        """Make dead letters claimable again, those with these ids or all; return their number."""
         listed = None if ids is None else arguments.message_ids(ids)
         return await self._engine.run(self._operations.requeue(self.info, listed))
 
@@ -306,7 +313,7 @@ class AsyncQueue:
         )
 
     async def prune(self, older_than: timedelta) -> int:
-        """Delete messages that were published longer ago, except leased ones; return their number."""
+        """Delete messages that were published longer ago than that, except leased ones; return their number."""
         span_us = arguments.microseconds("older_than", older_than)
         return await self._engine.run(self._operations.prune(self.info, span_us))
 
@@ -319,13 +326,13 @@ class AsyncQueue:
         self.info = await self._engine.run(self._operations.pause(self.name, paused=False))
 
     async def limit_rate(self, count: int | None, per: timedelta = timedelta(seconds=1)) -> None:
-        """Let all consumers together claim this many messages per time span, on average, and at most as many at once; None:
-        any number."""
+        """Let all consumers together claim this many messages per time span, on average, and at most as many at once; a count of
+        None removes the limit."""
         limit = policies.rate_limit(count, per)
         self.info = await self._engine.run(self._operations.set_rate(self.info, limit))
 
     async def rate_limit(self) -> RateLimit | None:
-        """The limit that `limit_rate` has set."""
+        """Return the limit that `limit_rate` has set; None if there is none."""
         return await self._engine.run(self._operations.rate(self.info))
 
     async def delete(self) -> None:
@@ -335,16 +342,16 @@ class AsyncQueue:
     # -- statistics and indexes --
 
     async def stats(self) -> QueueStats:
-        """How many messages are in each state, and what consumers did."""
+        """Return the number of messages in each state, and the statistics of the consumers."""
         return await self._engine.run(self._operations.stats(self.info))
 
     async def index_add(self, header: str) -> None:
-        """Declare one more filter header: its values are copied for the messages that are there, and indexed."""
+        """Declare one more filter header: its values are indexed, also those of the messages in the queue."""
         operation = declarations.add_filter_header(self._operations, self.name, header)
         self.info = await self._engine.run(operation)
 
     async def index_advise(self, filter: FilterLike) -> IndexAdvice:
-        """How a claim with this filter is answered, and which headers to declare."""
+        """Explain how a claim with this filter is answered, and advise which headers to declare."""
         return await self._engine.run(self._operations.advise(self.info, as_filter(filter)))
 
 
@@ -358,6 +365,6 @@ class AsyncSubscription(AsyncQueue):
     async def set_filter(
         self, filter: FilterLike | None = None, *, pattern: str | None = None
     ) -> None:
-        """Change the filter from now on. What the subscription holds stays; each message is judged by one version."""
+        """Change the filter from now on. What the subscription holds stays; each message is judged by one version of it."""
         operation = declarations.set_filter(self._operations, self.info, filter, pattern)
         self.info = await self._engine.run(operation)

@@ -1,4 +1,4 @@
-"""A scheduler publishes what is due of the schedules in a database while it is open: `async with db.scheduler(): …`."""
+"""Schedulers: each publishes the due messages of the schedules in a database while it is open: `async with db.scheduler(): …`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AsyncScheduler:
         self._worker: AsyncWorker | None = None
 
     async def run_once(self) -> float | None:
-        """Publish what is due now; seconds until the next run, None without schedules."""
+        """Publish what is due now; return the seconds until the next run, None without schedules."""
         left_us = await self._engine.run(schedules.run_due(self._engine.operations))
         return None if left_us is None else left_us / 1e6
 

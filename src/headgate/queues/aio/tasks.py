@@ -26,7 +26,7 @@ class AsyncEvent:
         self.set, self.clear, self.is_set = self._event.set, self._event.clear, self._event.is_set
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set; False after the timeout."""
+        """Wait until the event is set; return False after the timeout."""
         try:
             async with asyncio.timeout(timeout):
                 return await self._event.wait()
@@ -35,7 +35,7 @@ class AsyncEvent:
 
 
 def setter(event: AsyncEvent) -> Callable[[], object]:
-    """A function that sets the event and may be called from any thread; it returns False when the loop was closed."""
+    """Return a function that sets the event, from any thread; it returns False if the event loop was closed."""
     loop = asyncio.get_running_loop()
 
     def set_soon() -> bool:
@@ -48,20 +48,20 @@ def setter(event: AsyncEvent) -> Callable[[], object]:
 
 
 async def call(function: Callable[P, object], *args: P.args, **options: P.kwargs) -> object:
-    """Call a handler or callback, and await it if it is a coroutine function."""
+    """Call a handler or callback, and return its result; an awaitable result is awaited."""
     answer = function(*args, **options)
     return await answer if inspect.isawaitable(answer) else answer
 
 
 async def run_blocking(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Call a function that blocks, in a thread. A cancelled caller leaves it to its end."""
+    """Call a function that blocks in a thread, and return its result. If the caller is cancelled, the function runs on."""
     return await asyncio.shield(asyncio.to_thread(function, *args, **options))
 
 
 def ends_worker(problem: BaseException) -> bool:
-    """Whether what was raised in a task is meant to end it: the task was cancelled, or interrupted by Ctrl-C.
+    """Whether an exception is meant to end the current task: the task was cancelled, or interrupted by Ctrl-C.
 
-    Raised by a handler alone, one that awaits something cancelled or calls sys.exit, it is that handler's failure.
+    Otherwise it is the failure of a handler, for example one that awaits something cancelled or calls sys.exit.
     """
     if isinstance(problem, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -78,7 +78,7 @@ class AsyncWorker:
         self._run: Callable[[], Coroutine[Any, Any, None]] = lambda: target(*args)
         self._name = name
         self._task: asyncio.Task[None] | None = None
-        self._left = AsyncEvent()  # by its end, or when it was abandoned
+        self._left = AsyncEvent()  # the task has ended, or was abandoned
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=self._name)
@@ -86,7 +86,7 @@ class AsyncWorker:
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            task.exception()  # what it raised was for its caller, and there is none
+            task.exception()  # read it: otherwise asyncio logs that it was never retrieved
         self._left.set()
 
     def is_alive(self) -> bool:
@@ -97,7 +97,7 @@ class AsyncWorker:
         return self._task is not None and self._task is asyncio.current_task()
 
     async def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended or was abandoned."""
+        """Wait until the task has ended or was abandoned."""
         if self._task is not None:
             await self._left.wait(timeout)
 
@@ -106,14 +106,14 @@ class AsyncWorker:
             self._task.cancel()
 
     async def abandon(self) -> None:
-        """Give up waiting for it: cancel it, and let it clean up for a moment."""
+        """Cancel the task, give it a moment to clean up, and let `join` return from then on."""
         self.cancel()
         await self.join(_CANCEL_S)
         self._left.set()
 
 
 async def join_all(workers: Iterable[AsyncWorker]) -> None:
-    """Wait until all of them have ended or were abandoned; a caller who is cancelled meanwhile cancels them."""
+    """Wait until all workers have ended or were abandoned. If the caller is cancelled, cancel the workers too."""
     listed = list(workers)
     try:
         for worker in listed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import fields, replace
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -15,6 +15,8 @@ from headgate.message import INT64_MAX, Message
 from headgate.queues.engine import (
     RESULTS,
     ClaimedMessage,
+    ClaimRequest,
+    Claims,
     CommitWatch,
     DeliverySnapshot,
     IndexAdvice,
@@ -34,11 +36,16 @@ from headgate.queues.engine import (
     Usage,
     Wake,
 )
-from headgate.queues.memory.state import MemoryDelivery, MemoryQueue, MemoryState
+from headgate.queues.memory.state import (
+    MemoryDelivery,
+    MemoryQueue,
+    MemoryState,
+    one_per_group,
+    until_doubt,
+)
 from headgate.queues.policies import decode_result
 from headgate.queues.sql.declare import check_queue
 from headgate.queues.sql.publish import check_is_queue
-from headgate.queues.sql.search import IN_DOUBT
 from headgate.queues.wakers import Waiter, Wakers
 
 P = ParamSpec("P")
@@ -46,7 +53,7 @@ T = TypeVar("T")
 
 
 def at_once(function: Callable[P, T]) -> Callable[P, Operation[T]]:
-    """An operation without steps."""
+    """Make the function an operation, one without steps."""
 
     @wraps(function)
     def operation(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
@@ -173,9 +180,9 @@ class MemoryOperations(MemoryState):
         limit = limit if bucket is None else min(limit, bucket.tokens)
         ready = [d for d in self._ready(found, filter) if d.id not in skip]
         first = list(self._not_busy(found, ready))[:limit]
-        given = list(_one_per_group(first))
+        given = list(one_per_group(first))
         if together:
-            given = _until_doubt(given)
+            given = until_doubt(given)
         doubt = int(together and len(given) > 1)
         claimed = [self._lease(delivery, lease_us, doubt) for delivery in given]
         if bucket is not None:
@@ -450,6 +457,15 @@ class MemoryEngine:
         [id] = self.run(self.operations.publish(queue, [publication]))
         return id
 
+    def claim(
+        self,
+        queue: QueueInfo,
+        request: ClaimRequest,
+        filter: Filter | None,
+        acks: Sequence[Receipt],
+    ) -> Claims:
+        return self.run(request.operation(self.operations, queue, filter, acks))
+
     def watch(self, wake: Wake) -> CommitWatch:
         return self._store.wakers.add(wake)
 
@@ -476,20 +492,6 @@ def _result(operation: Operation[T]) -> T:
         result: T = end.value
         return result
     raise AssertionError("operations on memory have no steps")
-
-
-def _one_per_group(deliveries: Iterable[MemoryDelivery]) -> Iterator[MemoryDelivery]:
-    taken: set[str] = set()
-    for delivery in deliveries:
-        if delivery.group is None or delivery.group not in taken:
-            taken |= set() if delivery.group is None else {delivery.group}
-            yield delivery
-
-
-def _until_doubt(deliveries: list[MemoryDelivery]) -> list[MemoryDelivery]:
-    """The deliveries before the first in doubt, or that one alone."""
-    at = next((at for at, one in enumerate(deliveries) if one.doubt == IN_DOUBT), len(deliveries))
-    return deliveries[: max(at, 1)]
 
 
 def _stamp(message: Message) -> int:

@@ -171,15 +171,22 @@ class MemoryState:
         )
 
     def _list_stored(self, source: int | None) -> dict[int, Publication]:
-        """The stored messages with their groups, and the rest of their delay: 0 if one of their deliveries is not delayed."""
+        """The stored messages that have not expired with their groups, the rest of their time to live, and the rest of their
+        delay: 0 if one of their deliveries is not delayed."""
         found: dict[int, Publication] = {}
         for queue in self._queues.values():
             for delivery in queue.deliveries.values() if source in (None, queue.info.id) else ():
+                ends = delivery.expires_at
+                ttl_us = None if ends is None else ends - self._now()
+                if ttl_us is not None and ttl_us <= 0:
+                    continue
                 waits = delivery.state == State.DELAYED and not delivery.attempts
                 delay_us = max(delivery.visible_at - self._now(), 0) if waits else 0
                 before = found.get(delivery.id)
                 least = delay_us if before is None else min(delay_us, before.delay_us)
-                found[delivery.id] = Publication(delivery.message, least, None, delivery.group)
+                found[delivery.id] = Publication(
+                    delivery.message, least, None, delivery.group, ttl_us
+                )
         return found
 
     def _matches(self, filter: Filter | None, message: Message) -> bool:
@@ -219,8 +226,12 @@ class MemoryState:
 
     def _delete_expired(self, queue: MemoryQueue) -> None:
         for delivery in list(queue.deliveries.values()):
-            ends = delivery.expires_at
-            if ends is not None and ends <= self._now() and delivery.state < State.LEASED:
+            ends, now = delivery.expires_at, self._now()
+            if ends is None or ends > now:
+                continue
+            given_up = delivery.state == State.LEASED and delivery.visible_at <= now
+            retried = given_up and (delivery.doubt == 1 or not self._used_up(queue, delivery))
+            if retried or delivery.state < State.LEASED:
                 del queue.deliveries[delivery.id]
 
     def _promote(self, queue: MemoryQueue) -> int:
@@ -294,3 +305,18 @@ def _add_timestamp(message: Message, now_us: int) -> Message:
         message.key,
         {name: value for name, value in message.properties.items() if value is not None},
     )
+
+
+def one_per_group(deliveries: Iterable[MemoryDelivery]) -> Iterator[MemoryDelivery]:
+    """The first delivery of each group, and all without a group."""
+    taken: set[str] = set()
+    for delivery in deliveries:
+        if delivery.group is None or delivery.group not in taken:
+            taken |= set() if delivery.group is None else {delivery.group}
+            yield delivery
+
+
+def until_doubt(deliveries: list[MemoryDelivery]) -> list[MemoryDelivery]:
+    """The deliveries before the first in doubt, or that one alone."""
+    at = next((at for at, one in enumerate(deliveries) if one.doubt == IN_DOUBT), len(deliveries))
+    return deliveries[: max(at, 1)]

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from headgate.filters import Filter
 from headgate.queues.engine import (
     ClaimedMessage,
+    ClaimRequest,
+    Claims,
     Operation,
     Outcome,
     QueueInfo,
@@ -22,10 +24,10 @@ from headgate.queues.engine import (
 )
 from headgate.queues.postgres.dialect import merge_branches
 from headgate.queues.sql.catalog import CatalogCache
-from headgate.queues.sql.claim import Claims, ScanClaims
+from headgate.queues.sql.claim import ScanClaims
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.groups import BusyGroups
-from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
+from headgate.queues.sql.lease import Leases, Settlement
 from headgate.queues.sql.message_rows import MESSAGE_COLUMNS, Undecodable, columns_of, messages_of
 from headgate.queues.sql.publish import rank_in
 from headgate.queues.sql.route import SubscriptionRouter
@@ -44,8 +46,8 @@ from headgate.queues.sql.search import (
 # The most bytes of all messages in one reply; a single message may have this divided by the limit. A value in
 # PostgreSQL has at most eight times as much.
 MOST_BYTES: Final = 128 * 1024 * 1024
-# How many times the limit a claim considers, after it found only candidates that other transactions had locked. The last
-# attempts may have to wait for those.
+# How many times the limit a claim considers, attempt by attempt, while all candidates it finds are locked by other
+# transactions. The last attempts only give those time to end.
 _REACHES: Final = (1, 8, *[64] * 18)
 _FIRST_FREE: Final = 9  # the first parameter behind those that every claim has
 _JSON: Final = ("headers", "properties")
@@ -91,18 +93,19 @@ class PostgresClaimer:
         together: bool = False,
     ) -> Operation[Claims]:
         request = ClaimRequest(limit, lease_us, together)
-        queue = self._catalog.last_known(queue)
         outcomes: list[Outcome] = []
         has_looked, scans = False, False
+        catalog = yield from self._catalog.knowing(queue)
         while True:
+            queue = catalog.find(queue.name)
             if queue.kind != "queue":
                 yield from self._router.route()
             plan = self._planner.plan(queue, filter)
             search = Search(queue, plan, skip_of(skip), has_looked=has_looked)
             looks = search.scans and not scans and self._scans.looks_first(search)
             if search.scans and not looks:
-                known, queue = queue, (yield from self._catalog.find(queue.name))
-                if queue == known:
+                catalog = yield from self._catalog.read()
+                if catalog.find(queue.name) == queue:
                     claimed, more = yield from self._scans.claim(search, request, acks)
                     return claimed, outcomes + more
                 continue
@@ -113,11 +116,10 @@ class PostgresClaimer:
             if acks:
                 outcomes = yield from self._outcomes(queue, acks, reply.acked)
                 acks = ()
-            if reply.version != self._catalog.latest.version:
-                current = yield from self._catalog.find(queue.name)
-                if current.id != queue.id:  # deleted and created again: there was nothing to claim
-                    queue = current
-                    continue
+            if reply.version != catalog.version:
+                catalog = yield from self._catalog.read()
+                if catalog.find(queue.name).id != queue.id:
+                    continue  # deleted and created again: there was nothing to claim
             if looks and not reply.ids:
                 has_looked, scans = not reply.due and reply.candidates < limit, True
                 continue
@@ -178,8 +180,8 @@ class PostgresClaimer:
         waits_for_due: bool = True,
     ) -> Statement:
         """The statement of a claim without a scan. If it waits for due deliveries, it takes nothing while some are due:
-        they must be promoted first. With `most`, it looks only at that many of the first, and takes
-        nothing if too few of them match."""
+        they must be promoted first. With `most`, it looks only at that many of the first READY deliveries, and
+        takes nothing if too few of them match."""
         shape = (search.plan, bool(search.skip), reach, most)
         known = self._texts.get(shape)
         if known is None:
@@ -250,7 +252,7 @@ class ClaimReply(NamedTuple):
 
     version: int  # of the catalog
     due: bool  # whether deliveries must be promoted first; then nothing was claimed
-    candidates: int  # their number, locked ones included, and those of groups that have become free
+    candidates: int  # their number, locked ones included; one more if the acks have freed a group
     acked: list[int] | None  # None: all
     archived: None  # the statement archives on its way
     token: int  # of all leases

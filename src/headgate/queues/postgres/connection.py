@@ -6,8 +6,12 @@ and forgets it with the next different text: with new cursors the client needs a
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 import select
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
@@ -49,6 +53,8 @@ _KEEPALIVES: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
+# Between two attempts to connect to a server that has too many to accept: about eight seconds in all.
+_PAUSES_S: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 3.0)
 
 
 class PostgresQuery(NamedTuple):
@@ -178,12 +184,7 @@ def open_connection(
 ) -> PostgresConnection:
     """An autocommit connection that finds names in the target's schema first."""
     with translate_errors():
-        connection = PostgresConnection.connect(
-            target.url,
-            autocommit=True,
-            cursor_factory=psycopg.RawCursor,
-            **keepalives(target.url),
-        )
+        connection = _connect(target)
         try:
             [(pid,)] = connection.execute(_BACKEND, prepare=False).fetchall()
             check_pooler(target, connection.info.backend_pid, pid)
@@ -200,12 +201,7 @@ async def open_async_connection(
 ) -> AsyncPostgresConnection:
     """As open_connection, for asyncio."""
     with translate_errors():
-        connection = await AsyncPostgresConnection.connect(
-            target.url,
-            autocommit=True,
-            cursor_factory=psycopg.AsyncRawCursor,
-            **keepalives(target.url),
-        )
+        connection = await _connect_async(target)
         try:
             [(pid,)] = await (await connection.execute(_BACKEND, prepare=False)).fetchall()
             check_pooler(target, connection.info.backend_pid, pid)
@@ -215,6 +211,35 @@ async def open_async_connection(
             raise
     register_adapters(connection)
     return connection
+
+
+def _connect(target: PostgresTarget) -> PostgresConnection:
+    options = {"cursor_factory": psycopg.RawCursor, **keepalives(target.url)}
+    for pause in _PAUSES_S:
+        try:
+            return PostgresConnection.connect(target.url, autocommit=True, **options)
+        except psycopg.OperationalError as problem:
+            if not is_crowded(problem):
+                raise
+        time.sleep(pause)
+    return PostgresConnection.connect(target.url, autocommit=True, **options)
+
+
+async def _connect_async(target: PostgresTarget) -> AsyncPostgresConnection:
+    options = {"cursor_factory": psycopg.AsyncRawCursor, **keepalives(target.url)}
+    for pause in _PAUSES_S:
+        try:
+            return await AsyncPostgresConnection.connect(target.url, autocommit=True, **options)
+        except psycopg.OperationalError as problem:
+            if not is_crowded(problem):
+                raise
+        await asyncio.sleep(pause)
+    return await AsyncPostgresConnection.connect(target.url, autocommit=True, **options)
+
+
+def is_crowded(problem: psycopg.OperationalError) -> bool:
+    """Whether more clients wait than the server lets wait: over a Unix socket, it refuses the next at once."""
+    return os.strerror(errno.EAGAIN) in str(problem)
 
 
 def keepalives(url: str) -> dict[str, Any]:
@@ -227,7 +252,7 @@ def check_pooler(target: PostgresTarget, told_pid: int, pid: int) -> None:
     """Refuse a pooler that sends statements of one client to different server connections.
 
     Our settings would stay in the sessions of other applications, and our prepared statements and notifications would be
-    lost. Without a pooler, the server tells at the start the process id that it answers with.
+    lost. Without a pooler, the process id that the server tells at the start is that of the session that answers.
     """
     if told_pid == pid or target.has_session_pooler:
         return

@@ -17,10 +17,10 @@ from headgate.queues.engine import SqlValue
 from headgate.queues.sql.dialect import ClaimCondition, InRange, KeyRange, QueueDialect
 from headgate.queues.sql.plan import Branch, Probe, key_prefix
 
-# Claims must read the indexes in the order of the queue and stop early. The planner, which estimates from statistics that
-# lag behind, would now and then rather sort or read everything. These connections are used for nothing else, so it is
-# forbidden to. A statement is planned once, for all values: planning a claim takes longer than the claim, and otherwise
-# PostgreSQL plans each of them again once it has seen the queue nearly empty.
+# Claims must read the indexes in the order of the queue and stop early. The planner, whose statistics lag behind, would now
+# and then rather sort or read everything: these settings forbid that on our connections, which run nothing else. A
+# statement is planned once, for all values: planning a claim takes longer than the claim, and otherwise PostgreSQL plans
+# each of them again once it has seen the queue nearly empty.
 SESSION: Final = {
     "application_name": "headgate",
     "enable_seqscan": "off",

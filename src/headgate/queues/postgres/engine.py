@@ -1,24 +1,28 @@
 """The PostgreSQL engine, sync and asyncio.
 
-Both run the queries that `_queries` makes of an operation: there are the transactions, the rollbacks and the retries.
+Both run the queries that `_queries` makes of an operation: it begins, commits, rolls back and repeats transactions.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
 from headgate.clock import Clock
 from headgate.errors import QueueError
+from headgate.filters import Filter
 from headgate.queues.database_url import postgres_target
 from headgate.queues.engine import (
     Access,
+    ClaimRequest,
+    Claims,
     CommitWatch,
     Operation,
     Publication,
     QueueInfo,
+    Receipt,
     Transaction,
     TransactionConflict,
     TransactionMode,
@@ -99,6 +103,15 @@ class PostgresEngine:
         [id] = self.run(self.operations.publish(queue, [publication]))
         return id
 
+    def claim(
+        self,
+        queue: QueueInfo,
+        request: ClaimRequest,
+        filter: Filter | None,
+        acks: Sequence[Receipt],
+    ) -> Claims:
+        return self.run(request.operation(self.operations, queue, filter, acks))
+
     def watch(self, wake: Wake) -> CommitWatch:
         return self._listener.add(wake)
 
@@ -163,6 +176,15 @@ class AsyncPostgresEngine:
         [id] = await self.run(self.operations.publish(queue, [publication]))
         return id
 
+    async def claim(
+        self,
+        queue: QueueInfo,
+        request: ClaimRequest,
+        filter: Filter | None,
+        acks: Sequence[Receipt],
+    ) -> Claims:
+        return await self.run(request.operation(self.operations, queue, filter, acks))
+
     def watch(self, wake: Wake) -> CommitWatch:
         """`wake` is called from another thread."""
         return self._listener.add(wake)
@@ -203,9 +225,9 @@ def _queries(operation: Operation[T], connection: AnyConnection) -> Queries[T]:
 
 
 def _retry_query(query: PostgresQuery, connection: AnyConnection) -> Queries[Any]:
-    """Run a query again that another transaction has got in the way of, and that is no part of a transaction.
+    """Run a query; after a conflict with another transaction run it again, unless it is part of a transaction.
 
-    A query without parameters is not repeated: an index that was being built must be deleted first.
+    A query without parameters is not repeated: it may build an index, whose remains must be dropped first.
     """
     for _ in range(_MOST_ATTEMPTS):
         try:
@@ -219,7 +241,7 @@ def _retry_query(query: PostgresQuery, connection: AnyConnection) -> Queries[Any
 def _retry_transaction(
     mode: TransactionMode, body: Callable[[], Operation[T]], connection: AnyConnection
 ) -> Queries[T]:
-    """Run a transaction again that another one has got in the way of: it was rolled back."""
+    """Run a transaction; after a conflict with another one, by which it was rolled back, run it again."""
     for _ in range(_MOST_ATTEMPTS):
         try:
             return (yield from _run_transaction(mode, body(), connection))
@@ -240,7 +262,7 @@ def _run_transaction(
         raise
     except BaseException:
         if is_in_transaction(connection):
-            with suppress(QueueError):  # the caller is told why it was to be rolled back
+            with suppress(QueueError):  # the caller gets the error that came first
                 yield ROLLBACK
         raise
 
@@ -259,8 +281,8 @@ def _translate_error(problem: BaseException, connection: AnyConnection) -> BaseE
 
 
 def _close(queries: Queries[Any], operation: Operation[Any]) -> bool:
-    """Close both. False if the operation was interrupted twice and still had a lock to release: the server does that when
-    the connection is closed."""
+    """Close both. False if the operation was interrupted twice and still has to release a lock: then the connection must be
+    closed, and the server releases it."""
     try:
         queries.close()
         operation.close()

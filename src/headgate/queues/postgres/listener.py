@@ -37,12 +37,12 @@ class Listener:
         call_in_child(self, Listener._start_over)
 
     def _start_over(self) -> None:
-        """At first, and in a forked child, which has neither the thread nor the consumers."""
+        """Begin without a thread and without consumers: when created, and in a forked child."""
         self._lock = threading.Lock()
         self._wakers = Wakers()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
-        self._stop_read, self._stop_write = os.pipe()
+        self._stop_read = self._stop_write = -1  # a pipe, from the start of the thread on
 
     def add(self, wake: Wake) -> CommitWatch:
         """Call `wake` until the watch is closed; once as soon as the connection is up."""
@@ -60,7 +60,8 @@ class Listener:
 
     def _start_thread(self) -> None:
         with self._lock:
-            if self._thread is None:
+            if self._thread is None and not self._stopping.is_set():
+                self._stop_read, self._stop_write = os.pipe()
                 self._thread = threading.Thread(
                     target=self._run, name="headgate-listener", daemon=True
                 )
@@ -69,9 +70,12 @@ class Listener:
     def close(self) -> None:
         if self._stopping.is_set():
             return
-        self._stopping.set()
+        with self._lock:
+            self._stopping.set()
+        if self._thread is None:
+            return
         os.write(self._stop_write, b"\0")
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not threading.current_thread():
             self._thread.join()
         os.close(self._stop_read)
         os.close(self._stop_write)
@@ -84,7 +88,7 @@ class Listener:
                     pause = _FIRST_PAUSE_S
                     with translate_errors(connection):
                         self._listen(connection)
-            except Exception as problem:  # nothing may end the listener but closing it
+            except Exception as problem:  # only close() ends the listener
                 # Operations raise by themselves; consumers that wait are woken when the connection is up again.
                 known = isinstance(problem, HeadgateError)
                 _log.warning(

@@ -1,4 +1,4 @@
-"""Migrations of the tables in one schema. A second process waits, and finds them done."""
+"""Migrations of the tables in one schema. A second process waits, and then finds nothing to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.queues.engine import (
 )
 from headgate.queues.sql.dialect import check_version, migrations_of, too_new
 
-# From the tables themselves: the answers of to_regclass and the like may be older than the lock.
+# Read from the system's tables: the answers of to_regclass and the like may be older than the lock.
 _IS_THERE = """
 SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1::text),
     EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -27,7 +27,7 @@ _TABLE = "CREATE TABLE migration (version integer PRIMARY KEY, applied_at timest
 
 
 def prepare(target: PostgresTarget, access: Access) -> Operation[None]:
-    """Bring the tables up to date. Unless they may be created, refuse a schema without queues; to a reader, also
+    """Bring the tables up to date. Unless they may be created, refuse a schema without queues; for a reader, also refuse
     tables of another version."""
     if access != "create":
         version = yield from _version(target)

@@ -78,7 +78,7 @@ class OverlappingScans:
     def record(
         self, before: ScanRecord, last: int, matches: Sequence[int]
     ) -> Operation[ScanRecord]:
-        """The scan counts up to an id only after all transactions have ended that ran when that id was seen."""
+        """The record after a scan. It reaches up to an id only when all transactions that ran as the id was seen have ended."""
         [(oldest, next)] = yield self._dialect.statement("running_transactions")
         upto = before.upto
         if oldest == next:  # no other transaction is running
@@ -104,7 +104,7 @@ class PostgresIndexes:
             yield self._dialect.statement("unlock_indexes")
 
     def _build_index(self, index: str, expression: str) -> Operation[None]:
-        """Build the index, unless it is there; a build that was interrupted leaves an invalid one."""
+        """Build the index, unless it exists; an invalid one, which an interrupted build leaves, is dropped first."""
         for attempt in range(_MOST_ATTEMPTS):
             found = yield self._dialect.statement("filter_index", index)
             if found and found[0][0]:

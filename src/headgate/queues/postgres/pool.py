@@ -31,18 +31,18 @@ from headgate.queues.postgres.connection import (
 )
 
 _CLOSED: Final = "the database was closed; connect again"
-_LOST_AFTER_S: Final = 0.1  # between two checks for connections that were lost
+_LOST_AFTER_S: Final = 0.1  # between two checks for loans that were lost
 
 
 class Loan:
-    """A connection that is in use. It exists as long as a frame refers to it."""
+    """The right to use one connection. It exists as long as a frame refers to it."""
 
 
 class Pool:
     """Idle connections, the one used last first. At most `most` are in use; later callers wait.
 
-    An interruption may come between any two lines. So the connections in use are not counted but referred to weakly: one
-    that was lost on its way is collected, and is no longer in use.
+    An interruption may come between any two lines. So the loans are not counted but referred to weakly: one that an
+    interruption has lost is collected, and no longer counts.
     """
 
     def __init__(self, open: Callable[[], PostgresConnection], most: int) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from headgate.filters.compile.sql import headers_json
 from headgate.message import SYSTEM_FIELDS, HeaderValue
-from headgate.queues.engine import Operation, Publication, QueueInfo, Rows, SqlValue, Statement
+from headgate.queues.engine import Operation, Publication, QueueInfo, SqlValue, Statement
 from headgate.queues.sql.catalog import CatalogCache, QueueCatalog
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import row_of
@@ -43,11 +43,21 @@ class PostgresPublisher:
             target = None if queue is None else catalog.find(queue.name)
             if target is not None and target.kind != "queue":
                 check_is_queue((yield from self._catalog.find(target.name)))
+            if target is not None and _is_plain(catalog, publications):
+                rows = yield self._plain_statement(
+                    catalog, publications, [target] * len(publications)
+                )
+                if rows:
+                    [(stored,)] = rows
+                    return cast(list[int], stored)
+                catalog = yield from self._catalog.read()
+                continue
             routed = route(catalog, target, publications, {})
             if routed:
                 rows = yield self._statement(catalog, target, routed)
                 if rows:
-                    return (yield from self._ids(target, publications, routed, rows))
+                    [(ids,)] = rows
+                    return (yield from self._ids(target, publications, routed, ids))
             known, catalog = catalog, (yield from self._catalog.read())
             if not routed and known.version == catalog.version:
                 return [0] * len(publications)
@@ -56,21 +66,11 @@ class PostgresPublisher:
         self, catalog: QueueCatalog, queue: QueueInfo | None, routed: Sequence[RoutedPublication]
     ) -> Statement:
         now = self._dialect.now_us()
-        is_plain = all(len(c.receivers) == 1 and c.publication.dedup_key is None for c in routed)
-        if is_plain and len(routed) == 1:
-            return self._statement_for_one(catalog, routed[0])
         publications = [each.publication for each in routed]
+        if all(len(c.receivers) == 1 and c.publication.dedup_key is None for c in routed):
+            receivers = [each.receivers[0] for each in routed]
+            return self._plain_statement(catalog, publications, receivers)
         columns = _message_columns(publications, self._dialect.timestamp_us())
-        if is_plain:
-            rows = unnest((*columns, *_delivery_columns(routed)), 3)
-            gaps = {
-                "varied": rows.varied,
-                "same": rows.same,
-                "arrays": rows.arrays,
-                "names": rows.names,
-            }
-            text = self._dialect.text("publish_plain", **gaps)
-            return Statement(text, (catalog.version, now, *rows.params))
         # Dedup keys belong to a queue.
         keys = [None if queue is None else each.dedup_key for each in publications]
         messages = unnest((*columns, ParameterColumn("dedup_key", "text", list(keys))), 5)
@@ -87,8 +87,29 @@ class PostgresPublisher:
         params = (catalog.version, now, window, id, *messages.params, *deliveries.params)
         return Statement(self._dialect.text("publish", **gaps), params)
 
-    def _statement_for_one(self, catalog: QueueCatalog, routed: RoutedPublication) -> Statement:
-        publication, [queue] = routed.publication, routed.receivers
+    def _plain_statement(
+        self,
+        catalog: QueueCatalog,
+        publications: Sequence[Publication],
+        receivers: Sequence[QueueInfo],
+    ) -> Statement:
+        """The statement for publications without dedup keys that have one receiver each."""
+        if len(publications) == 1:
+            return self._statement_for_one(catalog, publications[0], receivers[0])
+        columns = _message_columns(publications, self._dialect.timestamp_us())
+        rows = unnest((*columns, *_delivery_columns(publications, receivers)), 3)
+        gaps = {
+            "varied": rows.varied,
+            "same": rows.same,
+            "arrays": rows.arrays,
+            "names": rows.names,
+        }
+        text = self._dialect.text("publish_plain", **gaps)
+        return Statement(text, (catalog.version, self._dialect.now_us(), *rows.params))
+
+    def _statement_for_one(
+        self, catalog: QueueCatalog, publication: Publication, queue: QueueInfo
+    ) -> Statement:
         message = publication.message
         return self._dialect.statement(
             "publish_one",
@@ -107,12 +128,12 @@ class PostgresPublisher:
         queue: QueueInfo | None,
         publications: Sequence[Publication],
         routed: Sequence[RoutedPublication],
-        rows: Rows,
+        ids: list[int | None],
     ) -> Operation[list[int]]:
-        """The id of each publication: stored now, stored before with its dedup key, or 0."""
-        if len(rows) == len(publications) and all(p.dedup_key is None for p in publications):
-            return [row[0] for row in rows]
-        stored = {each.at: row[0] for each, row in zip(routed, rows, strict=True)}
+        """The id of each publication: stored now, stored before with its dedup key, or 0 without receivers."""
+        if len(ids) == len(publications) and all(p.dedup_key is None for p in publications):
+            return cast(list[int], ids)
+        stored = {each.at: id for each, id in zip(routed, ids, strict=True)}
         keys = {publications[at].dedup_key: id for at, id in stored.items() if id is not None}
         others = {p.dedup_key for p in publications} - keys.keys() - {None}
         if queue is not None and others:
@@ -129,50 +150,62 @@ class PostgresPublisher:
         ]
 
 
+def _is_plain(catalog: QueueCatalog, publications: Sequence[Publication]) -> bool:
+    """Whether only the queue that they are published to receives them, and none has a dedup key."""
+    if catalog.has_subscriptions:
+        return False
+    keys = [each.dedup_key for each in publications]
+    return keys.count(None) == len(keys)
+
+
 def _message_columns(
     publications: Sequence[Publication], stamp: int | None
 ) -> list[ParameterColumn]:
     messages = [each.message for each in publications]
+    stamps: list[SqlValue] = [each.timestamp for each in messages]
+    if stamp is not None:
+        stamps = [stamp if each is None else each for each in stamps]
     return [
-        ParameterColumn("payload", "bytea", [bytes(message.payload) for message in messages]),
-        ParameterColumn("headers", "jsonb", [_json(message.headers) for message in messages]),
-        ParameterColumn("properties", "jsonb", [_json(message.properties) for message in messages]),
-        ParameterColumn(
-            "timestamp", "bigint", [stamp if m.timestamp is None else m.timestamp for m in messages]
-        ),
+        ParameterColumn("payload", "bytea", [bytes(each.payload) for each in messages]),
+        ParameterColumn("headers", "jsonb", _documents([each.headers for each in messages])),
+        ParameterColumn("properties", "jsonb", _documents([each.properties for each in messages])),
+        ParameterColumn("timestamp", "bigint", stamps),
         ParameterColumn("delay", "bigint", [each.delay_us for each in publications]),
         *(ParameterColumn(name, type, list(map(of, messages))) for name, type, of in _PLAIN_FIELDS),
     ]
 
 
-def _delivery_columns(routed: Sequence[RoutedPublication]) -> list[ParameterColumn]:
-    """The columns of the deliveries to the first receiver of each publication."""
-    pairs = [(each.receivers[0], each.publication.message) for each in routed]
+def _delivery_columns(
+    publications: Sequence[Publication], queues: Sequence[QueueInfo]
+) -> list[ParameterColumn]:
+    """The columns of the deliveries of each publication to its queue."""
+    messages = [each.message for each in publications]
     return [
-        ParameterColumn("queue", "integer", [queue.id for queue, _ in pairs]),
-        ParameterColumn("rank", "smallint", [rank_in(queue, message) for queue, message in pairs]),
-        ParameterColumn("grp", "text", [each.publication.group for each in routed]),
-        ParameterColumn("keys", "jsonb", [keys_in(queue, message) for queue, message in pairs]),
+        ParameterColumn("queue", "integer", [queue.id for queue in queues]),
+        ParameterColumn("rank", "smallint", list(map(rank_in, queues, messages))),
+        ParameterColumn("grp", "text", [each.group for each in publications]),
+        ParameterColumn("keys", "jsonb", list(map(keys_in, queues, messages))),
     ]
 
 
 def _shared_columns(routed: Sequence[RoutedPublication]) -> list[ParameterColumn]:
     """The columns of the deliveries to all receivers; `at` is the position of the message, from 1 on."""
-    singles = [
-        RoutedPublication(at, publication, [receiver])
-        for at, (_, publication, receivers) in enumerate(routed, 1)
-        for receiver in receivers
-    ]
-    shared: list[SqlValue] = [len(routed[each.at - 1].receivers) > 1 for each in singles]
+    ats: list[SqlValue] = [at for at, each in enumerate(routed, 1) for _ in each.receivers]
+    shared: list[SqlValue] = [len(each.receivers) > 1 for each in routed for _ in each.receivers]
+    publications = [each.publication for each in routed for _ in each.receivers]
+    receivers = [receiver for each in routed for receiver in each.receivers]
     return [
-        ParameterColumn("at", "bigint", [each.at for each in singles]),
+        ParameterColumn("at", "bigint", ats),
         ParameterColumn("shared", "boolean", shared),
-        *_delivery_columns(singles),
+        *_delivery_columns(publications, receivers),
     ]
 
 
-def _json(headers: Mapping[str, HeaderValue]) -> str:
-    return headers_json(headers) if headers else "{}"
+def _documents(all_headers: Sequence[Mapping[str, HeaderValue]]) -> list[SqlValue]:
+    """The headers of each message as JSON; one value for all of them if none has any."""
+    if not any(all_headers):
+        return ["{}"]
+    return [headers_json(headers) for headers in all_headers]
 
 
 _PLAIN_FIELDS: Final = tuple(

@@ -56,7 +56,8 @@ class Backlogs:
         return made or 0
 
     def _deliver_page(self, id: int, lease_us: int) -> Operation[int | None]:
-        """Deliver the next page; the number of deliveries, or None when no page was left. Others continue after the lease."""
+        """Deliver the next page; the number of deliveries, or None if no page was left. After the lease, other processes may
+        deliver the page after it."""
         made: int | None = yield Transaction(
             TransactionMode.WRITE, lambda: self._deliver(id, lease_us)
         )
@@ -97,17 +98,19 @@ class Backlogs:
         yield self._dialect.for_each(
             "insert_delivery", [_delivery(info, row, now) for row in matching]
         )
+        ends = [(row.prefix[1], info.id, row.prefix[5]) for row in matching if row.prefix[5]]
+        yield self._dialect.for_each("set_end", ends)
         yield Notify((info.id,))
         return len(matching)
 
     def _matching(self, info: QueueInfo, rows: Sequence[MessageRow]) -> Iterator[MessageRow]:
         matches = compile_predicate(parse_stored(info.filter), self._dialect.wall_us)
         for row in rows:
-            is_stored = row.prefix[2] and row.problem is None
-            if is_stored and matches(row.message):
+            is_deliverable = row.prefix[2] and row.problem is None
+            if is_deliverable and matches(row.message):
                 yield row
 
 
 def _delivery(info: QueueInfo, row: MessageRow, now_us: int | None) -> DeliveryRow:
-    _, id, _, delay_us, group = row.prefix
+    _, id, _, delay_us, group, _ = row.prefix
     return delivery_row(id, info, Publication(row.message, delay_us, None, group), now_us)

@@ -36,8 +36,8 @@ from headgate.queues.sql.search import Candidates, ClaimPlan, Search, merged_sel
 
 _SHORTEST_PAGE: Final = 100
 _ADVISED_LIMIT: Final = 10
-_AFTER: Final = 3  # the parameter after which message to continue
-_READ_AT_ONCE: Final = 20_000  # deliveries whose messages a filter is asked about by one statement
+_AFTER: Final = 3  # the number of the parameter with the id after which to continue
+_READ_AT_ONCE: Final = 20_000  # deliveries to whose messages one statement applies a filter
 
 
 class ChoosePlan(Protocol):
@@ -127,7 +127,8 @@ class Browser:
     def _read_matches(
         self, queue: QueueInfo, limit: int, after: int, in_state: str, filter: Filter
     ) -> Operation[list[MessageRow]]:
-        """The next deliveries whose message matches: from range to range of ids, each read by the cheaper side."""
+        """The next deliveries whose message matches. In each range of ids, the messages are read first, or the deliveries,
+        whichever costs less."""
         condition, matches = self._condition(filter)
         first, last = (self._dialect.placeholder(_AFTER + at) for at in (0, 1))
         where = f"d.message > {first} AND d.message <= {last} AND {condition.text}{in_state}"
@@ -149,9 +150,9 @@ class Browser:
         return found[:limit]
 
     def _condition(self, filter: Filter) -> tuple[Sql, Callable[[Message], bool] | None]:
-        """The filter as a condition on messages, and what Python must check of it, if anything.
+        """The filter as a condition on messages, and the predicate by which Python must check them as well, if it must.
 
-        Rows that the condition cannot read are left to Python.
+        The condition is true for rows that it cannot read; Python then decides.
         """
         now, first = self._dialect.wall_us(), _AFTER + 2
         plan = compile_sql(

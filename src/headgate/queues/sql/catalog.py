@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from copy import copy
 from itertools import islice
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headgate.checks import nearest
 from headgate.clock import now_us
@@ -16,8 +16,19 @@ from headgate.filters import Filter, parse_stored
 from headgate.forks import keep_across_forks
 from headgate.matching import Matcher
 from headgate.message import Message
-from headgate.queues.engine import Operation, QueueInfo, QueueOptions, Row, Rows
+from headgate.queues.engine import (
+    Operation,
+    QueueInfo,
+    QueueOptions,
+    Row,
+    Rows,
+    Transaction,
+    TransactionMode,
+)
+from headgate.queues.policies import EXPIRING
 from headgate.queues.sql.dialect import QueueDialect
+
+T = TypeVar("T")
 
 _COMPARED: Final = 1000  # names that a misspelt one is compared with
 
@@ -31,14 +42,15 @@ class SubscriptionMatcher:
         self._lock = keep_across_forks(RLock())
 
     def match(self, message: Message, infos: Mapping[int, QueueInfo]) -> Set[int]:
-        """The ids of the subscriptions that match. The matcher is built of `infos`."""
+        """The ids of the subscriptions that match; the first call builds the matcher from `infos`."""
         with self._lock:  # the first thread builds the matcher
             if self._matcher is None:
                 self._matcher = Matcher(_filters(infos.values()), self._clock)
         return self._matcher.match(message)
 
     def changed(self, old: Iterable[QueueInfo], new: Iterable[QueueInfo]) -> SubscriptionMatcher:
-        """Take these filters out, and others in. Another matcher if none was built: an old catalog may still build it."""
+        """Remove the filters of `old`, add those of `new`, and return this matcher; a new one if none was built, because an
+        old catalog may still build this one."""
         with self._lock:
             if self._matcher is None:
                 return SubscriptionMatcher(self._clock)
@@ -51,8 +63,8 @@ class SubscriptionMatcher:
 class QueueCatalog:
     """All queues and subscriptions as they were at `version`. Every change to one of them changes the version.
 
-    The matcher is shared with later catalogs. So an old catalog may answer as a later one; a publisher that stores a message
-    compares the version in the same transaction, and asks again.
+    The matcher is shared with later catalogs. So an old catalog may answer as a later one; a publisher compares the version in
+    the transaction that stores the message, and asks the newer catalog if it differs.
     """
 
     def __init__(
@@ -65,11 +77,17 @@ class QueueCatalog:
         self.by_id = {info.id: info for info in infos}
         self.by_name = {info.name: info for info in self.by_id.values()}
         self._subscriptions = _count_subscriptions(self.by_id.values())
+        self._expiring = _count_expiring(self.by_id.values())
         self._matcher = SubscriptionMatcher(clock)
 
     @property
     def has_subscriptions(self) -> bool:
         return self._subscriptions > 0
+
+    @property
+    def has_expiring(self) -> bool:
+        """Whether there may be messages with a time to live."""
+        return self._expiring > 0
 
     def changed(self, version: int, changes: Mapping[int, QueueInfo | None]) -> QueueCatalog:
         """The catalog of a later version, in which these queues are as given, or gone."""
@@ -83,6 +101,7 @@ class QueueCatalog:
         later.by_id.update((info.id, info) for info in new)
         later.by_name.update((info.name, info) for info in new)
         later._subscriptions += _count_subscriptions(new) - _count_subscriptions(old)
+        later._expiring += _count_expiring(new) - _count_expiring(old)
         return later
 
     def find(self, name: str) -> QueueInfo:
@@ -116,6 +135,10 @@ def _count_subscriptions(infos: Iterable[QueueInfo]) -> int:
     return sum(info.kind != "queue" for info in infos)
 
 
+def _count_expiring(infos: Iterable[QueueInfo]) -> int:
+    return sum(bool(info.policies & EXPIRING) for info in infos)
+
+
 class CatalogCache:
     """The catalog that was read last. When its version has changed, only the changes are read."""
 
@@ -145,6 +168,33 @@ class CatalogCache:
                     self.latest = known.changed(changes[-1][0], _changes_of(changes))
                     return self.latest
 
+    def knowing(self, queue: QueueInfo) -> Operation[QueueCatalog]:
+        """The latest catalog, read again if it has no queue of that name."""
+        known = self.latest
+        return known if queue.name in known.by_name else (yield from self.read())
+
+    def transact(self, mode: TransactionMode, body: Callable[[], Operation[T]]) -> Operation[T]:
+        """Run a transaction that may read the catalog after it has changed it. If it is rolled back, forget what was read
+        meanwhile: another transaction may give another change the same version."""
+        known: QueueCatalog | None = None
+
+        def attempt() -> Operation[T]:
+            nonlocal known
+            self._forget_since(known)
+            known = self.latest
+            return (yield from body())
+
+        try:
+            result: T = yield Transaction(mode, attempt)
+        except BaseException:
+            self._forget_since(known)
+            raise
+        return result
+
+    def _forget_since(self, known: QueueCatalog | None) -> None:
+        if known is not None and self.latest is not known:
+            self.latest = QueueCatalog(-1, ())
+
     def queues(self) -> Operation[list[QueueInfo]]:
         """All queues and subscriptions, by name."""
         catalog = yield from self.read()
@@ -172,7 +222,7 @@ def _are_complete(changes: Rows, after: int, upto: int) -> bool:
 
 
 def _changes_of(rows: Rows) -> dict[int, QueueInfo | None]:
-    """The changed queues as they are now; None where a queue was deleted. Queue 0 is none."""
+    """The changed queues as they are now; None where a queue was deleted. Rows with the queue 0 name no queue."""
     return {row[1]: None if row[2] is None else info_of(row[2:]) for row in rows if row[1]}
 
 

@@ -11,12 +11,18 @@ is kept.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from headgate.filters import Filter
 from headgate.queues.engine import (
     ClaimedMessage,
+    ClaimRequest,
+    Claims,
     Operation,
     Outcome,
     QueueInfo,
@@ -27,7 +33,7 @@ from headgate.queues.engine import (
     TransactionMode,
 )
 from headgate.queues.sql.dialect import QueueDialect
-from headgate.queues.sql.lease import Acks, ClaimRequest, Leases
+from headgate.queues.sql.lease import Acks, Leases
 from headgate.queues.sql.search import (
     Candidate,
     Candidates,
@@ -38,15 +44,13 @@ from headgate.queues.sql.search import (
     looked_at,
 )
 
-Claims = tuple[list[ClaimedMessage], list[Outcome]]
-
 _SCANNED_AT_ONCE: Final = 20_000  # deliveries read by one statement
-_FURTHER: Final = 8  # times as many candidates
+_FURTHER: Final = 8  # times as many candidates are searched next
 _READ_AT_ONCE: Final = 500  # READY deliveries, at first
 _FIRST_RANK: Final = -256  # below that of any priority
 _MOST_REJECTED: Final = 20_000  # messages that are known not to match, for one filter
 _MOST_WITH_REJECTED: Final = 16  # filters
-_MOST_KEPT: Final = 100  # matches; with more, reading the queue in its order soon meets some
+_MOST_KEPT: Final = 100  # matches; of more, some are found soon by reading the queue in its order
 
 
 class ScanClaims:
@@ -63,8 +67,8 @@ class ScanClaims:
     ) -> Operation[Claims]:
         """Ack and claim. Repeated while candidates were found and none of them could be leased.
 
-        Where the first of a group could not be leased, another claim has it, and the others of the group are left to come
-        after it. As those may be many, it then looks further.
+        If the first member of a group could not be leased, another claim has it, and the other members must come after it.
+        They may be many, so the next search is for more candidates.
         """
         claimed: list[ClaimedMessage] = []
         outcomes: list[Outcome] = []
@@ -146,8 +150,8 @@ class ScanRecord(NamedTuple):
 
     upto: int = 0
     matches: tuple[int, ...] = ()
-    # Where transactions overlap: the last message seen, and the transaction before which all must have ended until no
-    # earlier message can appear any more.
+    # Where transactions overlap: the last message seen, and a transaction. When all transactions before that one have
+    # ended, no message can appear any more before the last one seen.
     seen: int = 0
     ending: int = 0
 
@@ -166,6 +170,15 @@ def record_in_order(before: ScanRecord, last: int, matches: Sequence[int]) -> Op
     yield
 
 
+@dataclass(slots=True)
+class SeenMessages:
+    """What claims with one filter have found among the READY deliveries."""
+
+    rejected: set[int] = field(default_factory=set)  # messages that do not match
+    # How far the last claim had to read; by whether the deliveries are set aside.
+    reach: Counter[str] = field(default_factory=Counter)
+
+
 class ScanMemory:
     """Finds candidates as Candidates does, without a second scan of what did not match."""
 
@@ -173,7 +186,7 @@ class ScanMemory:
         self._dialect, self._candidates, self._record = dialect, candidates, record
         # None: there are too many matches to keep.
         self._records: dict[tuple[int, Filter], ScanRecord | None] = {}
-        self._rejected: dict[tuple[int, Filter], set[int]] = {}
+        self._seen: dict[tuple[int, Filter], SeenMessages] = {}
 
     def find(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         """The first candidates in the order of the queue. All steps must see one snapshot.
@@ -197,7 +210,7 @@ class ScanMemory:
         else:
             candidates = yield from self._candidates.find(search, limit)
         if not candidates:
-            self._records.pop(key, None)  # what matched is at work or gone
+            self._records.pop(key, None)  # all matches are leased, delayed or gone
         return candidates
 
     def looks_first(self, search: Search) -> bool:
@@ -219,7 +232,7 @@ class ScanMemory:
         return (yield from self._candidates.look(search, limit))
 
     def _reads_messages(self, search: Search) -> bool:
-        """Whether the first READY deliveries are read without their messages, where those are known not to match."""
+        """Whether READY deliveries are read without their messages, and of these only the ones that may match."""
         [condition] = search.plan.conditions
         is_named = isinstance(search.skip, tuple)
         return is_named and condition.needs_message and self._dialect.has("matching_among")
@@ -227,19 +240,23 @@ class ScanMemory:
     def _read(
         self, search: Search, key: tuple[int, Filter], limit: int, most: int | None = None
     ) -> Operation[list[Candidate]]:
-        """The first candidates, among the first `most` READY deliveries. What did not match is not read again: the
-        messages of a queue with priorities lie on as many pages."""
-        rejected = self._rejected.get(key)
-        if rejected is None:
-            if len(self._rejected) >= _MOST_WITH_REJECTED:
-                self._rejected.clear()
-            rejected = self._rejected[key] = set()
-        met: set[int] = set()
+        """The first candidates, among the first `most` READY deliveries.
+
+        Messages that did not match are not read again: in a queue with priorities, nearly each is on another page.
+        """
+        seen = self._seen.get(key)
+        if seen is None:
+            if len(self._seen) >= _MOST_WITH_REJECTED:
+                self._seen.clear()
+            seen = self._seen[key] = SeenMessages()
+        met: list[list[int]] = []
         candidates: list[Candidate] = []
         for part in ("not_aside", "aside"):
-            candidates += yield from self._read_part(search, limit, most, part, rejected, met)
-        if len(rejected) >= _MOST_REJECTED:
-            rejected &= met  # the others were consumed, or come later
+            candidates += yield from self._read_part(search, limit, most, part, seen, met)
+        if len(seen.rejected) >= _MOST_REJECTED:
+            seen.rejected.intersection_update(
+                chain(*met)
+            )  # the others were consumed, or come later
         return sorted(candidates, key=lambda each: (each.rank, each.id))[:limit]
 
     def _read_part(
@@ -248,27 +265,30 @@ class ScanMemory:
         limit: int,
         most: int | None,
         part: str,
-        rejected: set[int],
-        met: set[int],
+        seen: SeenMessages,
+        met: list[list[int]],
     ) -> Operation[list[Candidate]]:
         candidates: list[Candidate] = []
         text = self._dialect.text("ready_page", part=self._dialect.text(part))
-        rank, last, size, read = _FIRST_RANK, 0, _READ_AT_ONCE, 0
+        rank, last, read = _FIRST_RANK, 0, 0
+        size = min(seen.reach[part] + _READ_AT_ONCE, _SCANNED_AT_ONCE)
         while len(candidates) < limit and (most is None or read < most):
-            rows = yield Statement(text, (search.queue.id, size, rank, last))
-            ids = [id for id, _ in rows]
-            met.update(ids)
-            unknown = [id for id in ids if id not in rejected]
+            [(document, rank)] = yield Statement(text, (search.queue.id, size, rank, last))
+            ids: list[int] = json.loads(document)
+            met.append(ids)
+            unknown = [id for id in ids if id not in seen.rejected]
             if unknown:
                 found = yield self._matching_statement(search, unknown)
                 matches = [id for (id,) in found]
-                if len(rejected) < _MOST_REJECTED:
-                    rejected.update(set(unknown).difference(matches))
+                if len(seen.rejected) < _MOST_REJECTED:
+                    seen.rejected.update(set(unknown).difference(matches))
                 candidates += yield from self._claimable(search, matches, limit)
-            if len(rows) < size:
+            if len(candidates) >= limit:
+                seen.reach[part] = read + ids.index(candidates[limit - 1].id)
+            if len(ids) < size:
                 break
             read += size
-            (last, rank), size = rows[-1], min(size * 2, _SCANNED_AT_ONCE)
+            last, size = ids[-1], min(size * 2, _SCANNED_AT_ONCE)
         return candidates
 
     def _matching_statement(self, search: Search, ids: Sequence[int]) -> Statement:
@@ -285,7 +305,7 @@ class ScanMemory:
         while count == _SCANNED_AT_ONCE:
             [(count, end), *more] = yield self.page_statement(search, last)
             matches += [id for _, id in more]
-            last = last if end is None else end
+            last = max(last, end or 0)
             if len(matches) > _MOST_KEPT:
                 matches = yield from self._existing(search.queue, matches)
             if len(matches) > _MOST_KEPT:
@@ -301,7 +321,7 @@ class ScanMemory:
         return [id for id in matches if id in existing]
 
     def page_statement(self, search: Search, after: int) -> Statement:
-        """The next deliveries by id: their number and the last of them, then those that match."""
+        """The statement that finds the next deliveries by id: their number and the last of them, then those that match."""
         [condition] = search.plan.conditions
         where = self._dialect.shifted(condition.where, 1)
         reads_messages = condition.needs_message and self._dialect.has("scan_messages")

@@ -21,6 +21,7 @@ from headgate.queues.engine import (
     Transaction,
     TransactionMode,
 )
+from headgate.queues.policies import EXPIRING
 from headgate.queues.sql.backlog import Backlogs
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.delete import QueueDeletion
@@ -102,14 +103,17 @@ class Declarations:
 
         def subscribe() -> Operation[None]:
             yield from self._lock_catalog()
-            info = yield from self._catalog.find_or_none(name)
-            from_queue = None if source is None else (yield from self._catalog.find(source)).id
+            catalog = yield from self._catalog.read()
+            info = catalog.by_name.get(name)
+            from_queue = None if source is None else catalog.find(source).id
             if info is not None:
                 yield from self._change_filter(info, to_text(filter), from_queue, options)
                 return
             kind: QueueKind = "subscription" if lease_us is None else "push"
-            given = options or QueueOptions()
-            yield from self._create(name, kind, given, to_text(filter), from_queue, lease_us)
+            given, text = options or QueueOptions(), to_text(filter)
+            # A message with a time to live may be under way, and is stored in a moment.
+            policies = EXPIRING if catalog.has_expiring else 0
+            yield from self._create(name, kind, given, text, from_queue, lease_us, policies)
             if start == "first":
                 yield from self._backlogs.begin(name)
 
@@ -154,6 +158,7 @@ class Declarations:
         filter: str = "",
         source: int | None = None,
         lease_us: int | None = None,
+        policies: int = 0,
     ) -> Operation[None]:
         yield self._dialect.statement(
             "create_queue",
@@ -168,6 +173,7 @@ class Declarations:
             source,
             self._dialect.now_us(),
             lease_us,
+            policies,
         )
 
     def _change_options(self, info: QueueInfo, options: QueueOptions) -> Operation[None]:
@@ -190,7 +196,7 @@ class Declarations:
             )
 
     def _build_missing_indexes(self, name: str) -> Operation[QueueInfo]:
-        """The queue, after the indexes on its filter headers were built."""
+        """Build the indexes on filter headers that the queue has not yet, and return the queue."""
         info = yield from self._catalog.find(name)
         missing = [name for name in info.options.filter_headers if name not in info.indexed]
         if not missing:
@@ -202,13 +208,13 @@ class Declarations:
 def backfill(dialect: QueueDialect, info: QueueInfo) -> Operation[None]:
     """Copy the filter headers of older messages next to their deliveries, then let claims use the indexes.
 
-    All publishers copy the new headers already.
+    All publishers copy the new headers already. So do other backfills, which may run at the same time: each page copies
+    the headers that the queue has by then, and each backfill adds those that it knew at its beginning.
     """
-    headers = list(info.options.filter_headers)
     after = 0
-    while rows := (yield dialect.statement("backfill", info.id, after, headers)):
+    while rows := (yield dialect.statement("backfill", info.id, after)):
         after = max(row[0] for row in rows)
-    yield dialect.statement("set_indexed", info.id, headers)
+    yield dialect.statement("add_indexed", info.id, list(info.options.filter_headers))
 
 
 def _is_as_declared(info: QueueInfo, options: QueueOptions | None) -> bool:

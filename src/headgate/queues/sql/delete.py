@@ -30,11 +30,19 @@ class QueueDeletion:
     def delete(self, id: int) -> Operation[None]:
         """Delete the queue, so that no more messages arrive; then everything that it holds."""
         yield self._dialect.statement("delete_queue", id)
+        yield from self._tell_and_finish(id)
+
+    def delete_expired(self, id: int) -> Operation[None]:
+        """Delete a push subscription, unless its owner has extended its lease meanwhile."""
+        yield self._dialect.statement("delete_expired_queue", id, self._dialect.now_us())
+        yield from self._tell_and_finish(id)
+
+    def _tell_and_finish(self, id: int) -> Operation[None]:
         yield Notify((id,))  # its consumers find out that it was deleted
         yield from self.finish()
 
     def finish(self) -> Operation[None]:
-        """Delete what deleted queues hold, also where a process was killed before it was done.
+        """Delete what deleted queues hold, also if the process that deleted them was killed meanwhile.
 
         Messages from the `inbox` view that are not yet routed stay: the subscriptions get them although their queue was
         deleted.

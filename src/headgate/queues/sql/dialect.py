@@ -41,7 +41,7 @@ ON_MESSAGE: Final = Layout(
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """A range of what the index on a declared header holds of a delivery `d`; `end` is behind the last key."""
+    """A range of keys in the index on a declared header, without its `end`; `expression` is the key of a delivery `d`."""
 
     expression: str
     first: str
@@ -54,7 +54,7 @@ class InRange:
 
     header: str
     where: Sql
-    keys: KeyRange | None = None  # where `where` is no range that the index answers
+    keys: KeyRange | None = None  # set if the index cannot answer `where` itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Members of busy groups, set aside: a claim does not read them on its way to what it may take."""
+"""Busy groups, of which a member is leased, or delayed after a nack: the others are set aside, so claims do not read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.queues.sql.dialect import QueueDialect
 
 _MOST_CLAIMS_BETWEEN_LOOKS: Final = 32
 _LOOKED_AT: Final = 200  # READY deliveries, each time
-_IN_THE_WAY: Final = 100  # of these; fewer cost less than to set them aside and to bring them back
+_IN_THE_WAY: Final = 100  # members among these; reading fewer costs less than setting them aside and bringing them back
 _AT_ONCE: Final = 5_000
 
 
@@ -23,7 +23,7 @@ class BusyGroups:
         self._pauses: dict[int, tuple[int, int]] = {}
 
     def is_time_to_look(self, queue: QueueInfo) -> bool:
-        """Whether this claim is to look for them: the first few do, then one of many."""
+        """Whether this claim is to look for members of busy groups: the first few claims do, then one of many."""
         left, pause = self._pauses.get(queue.id, (0, 0))
         longer = min(2 * pause + 1, _MOST_CLAIMS_BETWEEN_LOOKS)
         self._pauses[queue.id] = (left - 1, pause) if left else (longer, longer)

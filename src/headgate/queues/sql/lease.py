@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from headgate.queues.engine import (
     ClaimedMessage,
+    ClaimRequest,
     Notify,
     Operation,
     Outcome,
@@ -21,14 +22,6 @@ from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import Undecodable, claimed_of, columns_of, read_messages
 
 _log = logging.getLogger(__name__)
-
-
-class ClaimRequest(NamedTuple):
-    """How many deliveries, for how long, and whether one consumer handles them one after the other."""
-
-    limit: int
-    lease_us: int
-    together: bool
 
 
 class Leases:
@@ -93,7 +86,7 @@ class Leases:
         return rows[0][0] if rows else None
 
     def has_ready(self, queue: QueueInfo) -> Operation[bool]:
-        """Whether a claim may find something, or that the queue was deleted."""
+        """Whether a claim may find something; also True if the queue was deleted, which the claim then tells."""
         [(found,)] = yield self._dialect.statement("has_ready", self._catalog.last_known(queue).id)
         return bool(found)
 
@@ -136,7 +129,7 @@ class Settlement:
     def settle(
         self, name: str, queue: QueueInfo, receipts: Sequence[Receipt], *rest: SqlValue
     ) -> Operation[list[Outcome]]:
-        """Run the named statement for all receipts."""
+        """Run the named statement for all receipts, and return their outcomes."""
         if not receipts:
             return []
         queue = self._catalog.last_known(queue)

@@ -175,7 +175,7 @@ def _check_headers(values: Mapping[str, Any]) -> None:
 
 @cache
 def raw_columns_of(alias: str) -> str:
-    """MESSAGE_COLUMNS for SQLite such that no text is decoded: texts as bytes, and 0 for blobs in their place."""
+    """MESSAGE_COLUMNS for SQLite such that no text is decoded: texts as bytes, and 0 where a column of texts holds a blob."""
     return ", ".join(
         f"CASE typeof({alias}.{column}) WHEN 'blob' THEN 0 ELSE CAST({alias}.{column} AS BLOB) END"
         if column in _TEXTS

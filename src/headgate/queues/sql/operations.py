@@ -8,19 +8,19 @@ from typing import Protocol, TypeVar
 from headgate.errors import QueueOptionsError
 from headgate.filters import Filter
 from headgate.queues.engine import (
+    Claims,
     Engine,
     Operation,
     Publication,
     QueueInfo,
     Receipt,
     Rows,
-    Transaction,
     TransactionMode,
     run_inline,
 )
 from headgate.queues.sql.browse import Browser, BulkChanges
 from headgate.queues.sql.catalog import CatalogCache
-from headgate.queues.sql.claim import Claims, ScanMemory
+from headgate.queues.sql.claim import ScanMemory
 from headgate.queues.sql.declare import Declarations
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Acks, Leases, Settlement
@@ -108,8 +108,7 @@ class SqlOperations:
 
     def atomically(self, body: Callable[[], Operation[T]]) -> Operation[T]:
         """Run the operations of which `body` consists in one transaction."""
-        result: T = yield Transaction(TransactionMode.WRITE, lambda: run_inline(body()))
-        return result
+        return self.catalog.transact(TransactionMode.WRITE, lambda: run_inline(body()))
 
 
 Slices = Callable[[], Iterable[Sequence[Publication]]]
@@ -123,18 +122,16 @@ def publish_once(engine: Engine, queue: str, source: str, batch: int, slices: Sl
     """
     operations = engine.operations
     if not isinstance(operations, SqlOperations):
-        raise QueueOptionsError("batches are published once to SQLite or PostgreSQL, not to memory")
+        raise QueueOptionsError(
+            "to publish a batch exactly once needs SQLite or PostgreSQL, not memory"
+        )
 
     def publish() -> Operation[bool]:
         info = yield from operations.find(queue)
         # First, so that a second publisher of the batch waits here until this transaction has ended.
         marked: Rows = yield operations.dialect.statement("mark_batch", info.id, source, batch)
         for publications in slices() if marked else ():
-            yield from run_inline(operations.publish(info, publications))
+            yield from operations.publish(info, publications)
         return bool(marked)
 
-    def in_transaction() -> Operation[bool]:
-        result: bool = yield Transaction(TransactionMode.WRITE, publish)
-        return result
-
-    return engine.run(in_transaction())
+    return engine.run(operations.atomically(publish))

@@ -96,7 +96,7 @@ def ranged_header(branch: Branch) -> str | None:
 
 
 def key_prefix(branch: Branch) -> tuple[str, str] | None:
-    """An indexed header that must begin with a text, and the text; that must merely exist, and no text."""
+    """An indexed header that must begin with a text, and that text; or one that must only exist, and the empty text."""
     for term in conjuncts(branch.on_delivery):
         match term:
             case Like(value=Field(scope="header", name=name), negated=False) if prefix := (

@@ -1,4 +1,4 @@
-"""Rates, expiry, uniqueness and results on SQL: what is done around a plain publish, claim and ack."""
+"""Rates, expiry, uniqueness and results on SQL: the steps before and after a plain publish, claim and ack."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from headgate.errors import QueueOptionsError
 from headgate.filters import Filter
 from headgate.queues.engine import (
     RESULTS,
+    ClaimRequest,
+    Claims,
     JobResult,
     Notify,
     Operation,
@@ -25,9 +27,9 @@ from headgate.queues.engine import (
 )
 from headgate.queues.policies import EXPIRING, LIMITED, Bucket, decode_result
 from headgate.queues.sql.catalog import CatalogCache
-from headgate.queues.sql.claim import Claims
+from headgate.queues.sql.claim import claim_mode
 from headgate.queues.sql.dialect import QueueDialect
-from headgate.queues.sql.lease import Acks, ClaimRequest, Leases, Settlement
+from headgate.queues.sql.lease import Acks, Leases, Settlement
 from headgate.queues.sql.publish import Publisher, check_is_queue
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class PolicyPublisher:
-    """Publishes; what asks for more than delivery one by one, in one transaction."""
+    """Publishes messages; if one has a ttl, a unique key or a result, one by one in one transaction."""
 
     def __init__(self, dialect: QueueDialect, catalog: CatalogCache, publisher: Publisher) -> None:
         self._dialect, self._catalog, self._publisher = dialect, catalog, publisher
@@ -59,8 +61,10 @@ class PolicyPublisher:
         return ids
 
     def _begin_to_expire(self, queue: QueueInfo | None) -> Operation[None]:
-        """Let claims look for expired messages. Before the first of them is published, and in a transaction of its own:
-        a publisher's transaction keeps the catalog from being changed."""
+        """Let claims on all possible receivers look for expired messages, before the first message with a ttl is published.
+
+        In a transaction of its own: a publisher's transaction keeps the catalog from being changed.
+        """
         catalog = yield from self._catalog.read()
         target = None if queue is None else catalog.find(queue.name)
         receivers = [info for info in catalog.by_name.values() if info.kind != "queue"]
@@ -86,7 +90,7 @@ class PolicyPublisher:
         return ids
 
     def _find_known(self, queue: QueueInfo, publication: Publication) -> Operation[int]:
-        """The message that stands for this publication already; 0 if there is none."""
+        """The id of the message that was published before with this unique or dedup key; 0 if there is none."""
         if publication.unique is not None:
             rows = yield self._dialect.statement("hold_unique_key", queue.id, publication.unique)
             [(id,)] = rows
@@ -107,15 +111,15 @@ class PolicyPublisher:
             yield self._dialect.statement("set_expires_at", id, now, publication.ttl_us)
         if queue is not None and publication.unique is not None:
             yield self._dialect.statement("set_unique_key", queue.id, publication.unique, id)
-            yield self._dialect.statement("forget_unique_keys", queue.id)
+            yield self._dialect.statement("forget_unique_keys", queue.id, id)
         if queue is not None and publication.result_us is not None:
             yield self._dialect.statement("add_result", id, queue.id, publication.result_us)
-            yield self._dialect.statement("forget_results", now)
+            yield self._dialect.statement("forget_results", now, id)
         return id
 
 
 class PolicyClaimer:
-    """Claims; from a queue with policies, after what has expired was deleted, and as many as its rate allows."""
+    """Claims messages; from a queue with policies after deleting the expired ones, and only as many as its rate allows."""
 
     def __init__(
         self,
@@ -153,7 +157,7 @@ class PolicyClaimer:
             claimed, more = yield from claims
             if not claimed or self._catalog.last_known(queue).policies == policies:
                 return claimed, outcomes + more if outcomes else more
-            # The claim has found out that there are policies by now.
+            # The claim has read a newer catalog, with other policies: release the messages, and claim by these.
             outcomes, acks = outcomes + more, ()
             receipts = [one.receipt for one in claimed]
             yield from self._settlement.release(queue, receipts)
@@ -171,8 +175,7 @@ class PolicyClaimer:
             yield from self.delete_expired(info)
         if info.policies & LIMITED:
             body = partial(self._claim_limited, info, request, filter, skip, acks)
-            claims: Claims = yield Transaction(TransactionMode.WRITE, body)
-            return claims
+            return (yield from self._catalog.transact(claim_mode(acks), body))
         limit, lease_us, together = request
         return (
             yield from self._claimer.claim(
@@ -236,10 +239,10 @@ class PolicyClaimer:
         def change() -> Operation[None]:
             info = yield from self._catalog.find(queue.name)
             if limit is None:
-                yield self._dialect.statement("set_policies", info.id, info.policies & ~LIMITED)
+                yield self._dialect.statement("set_policy", info.id, LIMITED, 0)
                 yield self._dialect.statement("delete_rate", info.id)
             else:
-                yield self._dialect.statement("set_policies", info.id, info.policies | LIMITED)
+                yield self._dialect.statement("set_policy", info.id, LIMITED, LIMITED)
                 yield self._dialect.statement("set_rate", info.id, limit.count, limit.period_us)
             yield Notify((info.id,))
 

@@ -5,7 +5,8 @@ How the rows are stored depends on the database: see sqlite.operations and postg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple, Protocol
 
 from headgate.errors import QueueOptionsError
@@ -42,8 +43,8 @@ def route(
     """The publications that have receivers and whose dedup key is new."""
     fresh = _fresh_positions(publications, known_keys)
     if queue is not None and not catalog.has_subscriptions:
-        receivers = [queue]
-        return [RoutedPublication(at, publications[at], receivers) for at in fresh]
+        stored = map(publications.__getitem__, fresh)
+        return list(map(RoutedPublication, fresh, stored, repeat([queue])))
     routed = (
         RoutedPublication(at, publications[at], catalog.receivers(queue, publications[at].message))
         for at in fresh
@@ -53,16 +54,19 @@ def route(
 
 def _fresh_positions(
     publications: Sequence[Publication], known_keys: Mapping[str, int]
-) -> Iterable[int]:
+) -> Sequence[int]:
     """The positions to store: of several publications with one dedup key the first, of a known key none."""
-    taken = set(known_keys)
-    for at, publication in enumerate(publications):
-        key = publication.dedup_key
+    keys = [each.dedup_key for each in publications]
+    if keys.count(None) == len(keys):
+        return range(len(keys))
+    taken, fresh = set(known_keys), []
+    for at, key in enumerate(keys):
         if key is None:
-            yield at
+            fresh.append(at)
         elif key not in taken:
             taken.add(key)
-            yield at
+            fresh.append(at)
+    return fresh
 
 
 def check_is_queue(info: QueueInfo) -> None:

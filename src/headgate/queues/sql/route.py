@@ -47,14 +47,14 @@ class SubscriptionRouter:
     def route(self) -> Operation[int]:
         """Make deliveries of all unrouted messages for the subscriptions that match them; return their number.
 
-        Also continues with stored messages that no process is delivering any more.
+        It also continues backlogs that no process is delivering any more.
         """
         if self._dialect.is_read_only:
             return 0
         made = 0
         for kind, id in (yield self._dialect.statement("upkeep", self._dialect.now_us())):
             if kind == "expired":
-                yield from self._deletion.delete(id)
+                yield from self._deletion.delete_expired(id)
             else:
                 made += yield from self._backlogs.deliver_some(id)
         while (yield self._dialect.statement("has_unrouted")):

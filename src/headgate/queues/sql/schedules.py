@@ -74,7 +74,7 @@ class SqlSchedules:
 
 
 def _state_of(row: Row) -> ScheduleState:
-    """From the time, the schedule's columns, and its message's."""
+    """The schedule in a row: the time, then the columns of the schedule, then those of its message."""
     _, name, cron, zone, missed, queue, group, next_at, last_at, runs, lost, problem, *message = row
     publication = Publication(message_of(message), group=group)
     schedule = Schedule(

@@ -21,7 +21,7 @@ _MOST_NAMED: Final = 1_000  # skipped ids that are named in a query
 _PAGE: Final = 500  # rows that Python filters at a time, at first
 _LONGEST_PAGE: Final = 5_000
 _BRANCHES_AT_ONCE: Final = 50
-# How many READY deliveries a claim looks at in their order, before it scans: enough for a filter that one in 200 matches.
+# How many READY deliveries a claim looks at in their order, before it scans: enough where one message in 200 matches.
 _LOOKED_AT: Final = 2_000
 _LOOKED_AT_PER_CANDIDATE: Final = 200
 _FEW_IN_RANGE: Final = 500  # matches of a range that are fetched and sorted
@@ -42,9 +42,9 @@ class Candidate(NamedTuple):
 class RejectedIds(Collection[int]):
     """Ids that a consumer's claims skip, however many.
 
-    Few are named in the query. Of many, a claim reads the READY deliveries, skips them, and keeps its position: the
-    next claim continues from there, and starts again at the beginning when it found nothing, or has read as many
-    deliveries as it skips.
+    Few ids are named in the query. With many, a claim reads the READY deliveries, skips the rejected ones itself, and
+    keeps its position: the next claim continues from there. It starts again at the beginning when it finds nothing after
+    that position, or when it has found more candidates since the beginning than there are rejected ids.
     """
 
     def __init__(self, ids: Iterable[int] = ()) -> None:
@@ -65,9 +65,9 @@ class RejectedIds(Collection[int]):
         self._ids.update(ids)
 
     def forget_all_but(self, seen: Collection[int]) -> None:
-        """Forget the others, when they are many: a claim read all that is READY and met only the ids in `seen`.
+        """Forget all ids but those in `seen`, the only ones that a claim met among all READY deliveries, if they are many.
 
-        The others were consumed, or are leased or delayed and will at worst be rejected once more.
+        The forgotten ones were consumed, or are leased or delayed and will at worst be rejected once more.
         """
         if len(self._ids) > 2 * len(seen) + _MOST_NAMED:
             self._ids = set(seen)
@@ -272,7 +272,7 @@ class Candidates:
         after: tuple[int, int] | None = None,
         rejected: set[int] | None = None,
     ) -> Operation[list[Candidate]]:
-        """Read deliveries page by page, after a rank and id, and let Python decide; `rejected` gets those skipped."""
+        """Find candidates by reading page by page, after a rank and id, and deciding in Python; add skipped ids to `rejected`."""
         candidates: list[Candidate] = []
         for part in parts_of(self._dialect, condition, with_aside=True):
             candidates += yield from self._find_in_part(search, part, limit, after, rejected)
@@ -300,7 +300,7 @@ class Candidates:
         return candidates[:limit]
 
     def _row_predicate(self, search: Search, condition: ClaimCondition) -> Callable[[Row], bool]:
-        """Whether a row of a page is a candidate."""
+        """The function that tells whether a row of a page is a candidate."""
         skip = search.skip if isinstance(search.skip, RejectedIds) else ()
         if condition.residual is None:
             return lambda row: row[0] not in skip
@@ -405,8 +405,8 @@ def _first(candidates: Collection[Candidate], limit: int) -> list[Candidate]:
 def parts_of(
     dialect: QueueDialect, condition: ClaimCondition, *, with_aside: bool = False
 ) -> tuple[ClaimCondition, ...]:
-    """The condition for what was set aside and for the rest, where it reads in the order of the queue; a claim of
-    whatever comes first needs only the rest."""
+    """The condition, if it reads in the order of the queue, as one for deliveries that are not set aside and one for those
+    that are; a claim without a filter needs only the first."""
     if not condition.in_order:
         return (condition,)
     names = ("not_aside", "aside") if with_aside or condition.is_filter else ("not_aside",)
@@ -478,7 +478,7 @@ def _gaps(dialect: QueueDialect, condition: ClaimCondition, where: str) -> dict[
 
 
 def _skipping(dialect: QueueDialect, where: str, params: list[SqlValue], skip: Skip) -> str:
-    """The condition for all but those that are skipped."""
+    """The condition without the deliveries to skip, whose ids are added to `params`."""
     if not skip:
         return where
     return f"{where} AND {dialect.text('not_skipped', ids=_bind(dialect, params, list(skip)))}"

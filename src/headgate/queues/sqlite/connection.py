@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import apsw
 
@@ -21,6 +21,7 @@ from headgate.errors import (
     QueueOptionsError,
 )
 from headgate.queues.engine import (
+    Claims,
     ForEach,
     Notify,
     Operation,
@@ -33,12 +34,17 @@ from headgate.queues.engine import (
 )
 from headgate.queues.sql.dialect import statements_of
 from headgate.queues.sql.message_rows import Undecodable
+from headgate.queues.sqlite.file import LogFile
 from headgate.queues.wakers import Wakers
 
 T = TypeVar("T")
+RunStatement: TypeAlias = Callable[[str, tuple[SqlValue, ...]], apsw.Cursor]  # runs a statement
 
 BUSY_TIMEOUT_S: Final = 60.0  # how long to wait for another process's write transaction
-_WAITS_FOR_DISK: Final = ("FULL", "EXTRA")  # levels of `synchronous`
+# An operation of several transactions that has held the lock for so long leaves it alone for a moment: threads that wait for
+# a lock, and processes that wait for a file, rarely get it from one that takes it again at once.
+_LONG_S: Final = 0.005
+_PAUSE_S: Final = 0.001
 _READS: Final = ("SELECT", "EXPLAIN", "WITH")
 _NONE: Final[frozenset[int]] = frozenset()
 _PUBLISH_ONE: Final = statements_of("sqlite")["publish_one"]
@@ -49,10 +55,10 @@ class CatalogChanged(Exception):
 
 
 class _KeptId:
-    """The SQL function keep_id(id).
+    """The SQL function keep_id(id), by which publish_one tells the id of its message.
 
-    It does not refer to the connection: one that is lost, by an interruption after an interruption, must be closed at once, or
-    its transaction would hold up all others.
+    It does not refer to the connection: a connection that is lost, by a second interruption, must be collected and so
+    closed at once, or its transaction would block all others.
     """
 
     def __init__(self) -> None:
@@ -67,39 +73,46 @@ class _KeptId:
 
 
 class SqliteConnection:
-    """Runs one operation after the other. `write_lock` is shared by the connections of a process."""
+    """Runs one operation after the other. `write_lock` is shared by the connections of a process.
+
+    SQLite never waits for the disk at a commit. An operation that changed anything but leases syncs the log once, at its
+    end: no other connection has to wait for that, and the commits of several are synced together.
+    """
 
     def __init__(
         self,
         connection: apsw.Connection,
         write_lock: threading.Lock,
         wakers: Wakers,
-        synchronous: str,
+        log: LogFile | None,
     ) -> None:
-        self._connection, self._synchronous = connection, synchronous
-        self._waits_for_disk = synchronous.upper() in _WAITS_FOR_DISK
+        """`log` is synced at the end of an operation; None where a confirmed change may be lost in a power cut."""
+        self._connection, self._log = connection, log
         self._open_cursor()
         self._kept = _KeptId()
         connection.create_scalar_function("keep_id", self._kept, 1)
         self._write_lock, self._wakers = write_lock, wakers
-        self._is_busy = self._is_relaxed = False
+        self._is_busy = False
+        self._held_s = 0.0  # how long the current operation has held the lock since its last pause
+        self._is_unsynced = False  # whether something was committed that has to last
         self._notified = _NONE  # queues to wake: their changes are committed
         self._announced = _NONE  # queues to wake if the current transaction commits
 
     def run(self, operation: Operation[T]) -> T:
-        self._is_busy = True
+        self._is_busy, self._held_s = True, 0.0
         try:
             result = self._run(operation)
             self._is_busy = False
+            if self._is_unsynced:
+                self._sync_log()
             return result
         except Exception:
             self._is_busy = False
             raise
         finally:
             operation.close()
-            if self._is_relaxed or self._connection.in_transaction:  # it was interrupted
+            if self._connection.in_transaction:  # it was interrupted
                 self._roll_back()
-                self._wait_for_disk_again()
             if self._notified:
                 notified, self._notified = self._notified, _NONE
                 self._wakers.wake(notified)
@@ -107,23 +120,47 @@ class SqliteConnection:
     def insert_one(self, row: tuple[SqlValue, ...]) -> int:
         """Store a message with its only delivery; return its id."""
         self._is_busy = True
-        self._sql(_PUBLISH_ONE, row)
+        with self._write_lock:
+            self._sql(_PUBLISH_ONE, row)
+        id, self._is_unsynced = self._kept.id, True
         self._is_busy = False
-        return self._kept.id
+        self._sync_log()
+        return id
+
+    def claim(
+        self, claim: Callable[[RunStatement], Claims | None], mode: TransactionMode
+    ) -> Claims | None:
+        """Run `claim`, which runs statements, in a transaction; roll back if it returns None."""
+        self._is_busy = True
+        with self._write_lock:
+            try:
+                self._sql("BEGIN IMMEDIATE")
+                claims = claim(self._sql)
+                self._sql("ROLLBACK" if claims is None else "COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._roll_back()
+        self._is_unsynced |= claims is not None and mode is TransactionMode.WRITE
+        self._is_busy = False
+        if self._is_unsynced:
+            self._sync_log()
+        return claims
 
     def is_clean(self) -> bool:
-        """Whether the next operation can use it: the last one was not interrupted, by Ctrl-C or the like."""
-        return not (self._is_busy or self._is_relaxed or self._connection.in_transaction)
+        """Whether the next operation can use the connection: the last one was not interrupted, by Ctrl-C or the like."""
+        return not (self._is_busy or self._connection.in_transaction)
 
     def close(self) -> None:
         self._connection.close(True)  # also with a statement that was interrupted
+        if self._log is not None:
+            self._log.close()
 
     def _open_cursor(self) -> None:
         self._cursor = self._connection.cursor()
         self._sql = self._cursor.execute
 
     def _run(self, operation: Operation[T]) -> T:
-        """Run to the end; the exceptions of a step are raised in the operation."""
+        """Run an operation to its end and return its result; the exception of a step is raised in the operation."""
         send = operation.send
         try:
             step = send(None)
@@ -134,9 +171,9 @@ class SqliteConnection:
                         reply: Any = self._execute(*step)
                     else:
                         reply = self._take(step)
-                # While rows were fetched; nothing was changed.
+                # A text of a row could not be decoded; the statements before that row have run.
                 except UnicodeDecodeError as problem:
-                    self._open_cursor()  # the old one insists on the rest of its statements
+                    self._open_cursor()  # the old one must run the rest of its statements first
                     error = Undecodable(f"a stored text is not UTF-8: {problem}")
                     step = operation.throw(error)
                 except Exception as problem:
@@ -163,14 +200,16 @@ class SqliteConnection:
         """Run the body in a transaction. A write transaction holds the lock by `with`, so that an interruption releases it."""
         if mode is TransactionMode.READ:
             return self._run_between("BEGIN", body)
+        if self._held_s > _LONG_S:
+            time.sleep(_PAUSE_S)
+            self._held_s = 0.0
         with self._write_lock:
-            if mode is TransactionMode.LEASE and self._waits_for_disk:
-                self._is_relaxed = True
-                self._sql("PRAGMA synchronous = NORMAL")
-            try:
-                return self._run_between("BEGIN IMMEDIATE", body)
-            finally:
-                self._wait_for_disk_again()
+            began = time.perf_counter()
+            result = self._run_between("BEGIN IMMEDIATE", body)
+            self._held_s += time.perf_counter() - began
+        # Also when nothing was changed: it may have found a message stored whose publisher still waits for the disk.
+        self._is_unsynced |= mode is TransactionMode.WRITE
+        return result
 
     def _run_between(self, begin: str, body: Callable[[], Operation[T]]) -> T:
         try:
@@ -189,19 +228,16 @@ class SqliteConnection:
             self._connection.execute("ROLLBACK")
         self._announced = _NONE
 
-    def _wait_for_disk_again(self) -> None:
-        """End a LEASE transaction: later commits wait for the disk, and write what this one has not."""
-        if self._is_relaxed:
-            self._sql(f"PRAGMA synchronous = {self._synchronous}")
-            self._is_relaxed = False
-
     def _execute(self, text: str, params: tuple[SqlValue, ...]) -> Rows:
         if list in map(type, params):
             params = _lists_as_json(params)
         if self._connection.in_transaction or text.startswith(_READS):
             return self._sql(text, params).fetchall()
         with self._write_lock:
-            return self._sql(text, params).fetchall()
+            before = self._connection.total_changes()
+            found = self._sql(text, params).fetchall()
+            self._is_unsynced |= self._connection.total_changes() != before
+            return found
 
     def _execute_each(self, text: str, rows: tuple[tuple[SqlValue, ...], ...]) -> Rows:
         if self._connection.in_transaction:
@@ -215,11 +251,18 @@ class SqliteConnection:
                 self._sql("COMMIT")
             finally:
                 self._roll_back()
+        self._is_unsynced = True
         return found
+
+    def _sync_log(self) -> None:
+        """Wait until all that this connection has committed is on the disk."""
+        if self._log is not None:
+            self._log.sync(self._connection)
+        self._is_unsynced = False
 
 
 def _lists_as_json(params: tuple[SqlValue, ...]) -> tuple[SqlValue, ...]:
-    """Lists as JSON, which the statements read by json_each."""
+    """The parameters with each list as JSON text, which the statements read by json_each."""
     return tuple(json.dumps(value) if isinstance(value, list) else value for value in params)
 
 
@@ -229,8 +272,8 @@ def _lists_as_json(params: tuple[SqlValue, ...]) -> tuple[SqlValue, ...]:
 def busy_handler() -> Callable[[int], bool]:
     """A busy handler that sleeps for random times, for a minute at most.
 
-    They are short at first, about as long as a commit, so that the file is seldom free while all wait; and random, so that
-    no process starves.
+    The sleeps are some times as long as a commit, so that those who wait do not hold up the one that writes; and random,
+    so that no process starves.
     """
     since = 0.0
 
@@ -238,7 +281,7 @@ def busy_handler() -> Callable[[int], bool]:
         nonlocal since
         if attempt == 0:
             since = time.monotonic()
-        time.sleep(random.uniform(0.0001, min(0.0003 + 0.00003 * attempt, 0.01)))
+        time.sleep(random.uniform(0.0003, min(0.001 + 0.0001 * attempt, 0.01)))
         return time.monotonic() - since < BUSY_TIMEOUT_S
 
     return sleep

@@ -48,7 +48,7 @@ class SqliteDialect(QueueDialect):
         return Sql(before + "".join(pieces), sql.params)
 
     def hint(self, probe: Probe, first_parameter: int) -> Sql | None:
-        # Also where the filter has this condition: the index must be usable in whatever form the filter is compiled.
+        # Even if the filter has this condition itself: it may be compiled to a form that the index does not answer.
         return Sql(f"{key_expression(probe.header)} = ?{first_parameter}", (_key(probe.value),))
 
     def range_of(self, branch: Branch, where: Sql) -> InRange | None:
@@ -82,14 +82,19 @@ class IndexChoice:
         # How many are READY with a value, and when they were counted.
         self._counts: dict[tuple[int, str, type, Scalar], tuple[int, float]] = {}
 
-    def choose(self, queue: QueueInfo, filter: Filter | None) -> Operation[ClaimPlan]:
-        """The plan whose lookups find the fewest deliveries."""
+    def only_plan(self, queue: QueueInfo, filter: Filter | None) -> ClaimPlan | None:
+        """The plan of the filter; None if there are several to choose from."""
         plan = self._planner.plan(queue, filter)
         if filter is None or plan.conditions[0].probe is None:
             return plan
+        return plan if len(self._planner.choices(queue, filter)) == 1 else None
+
+    def choose(self, queue: QueueInfo, filter: Filter | None) -> Operation[ClaimPlan]:
+        """The plan whose lookups find the fewest deliveries."""
+        plan = self.only_plan(queue, filter)
+        if plan is not None or filter is None:
+            return plan or self._planner.plan(queue, filter)
         choices = self._planner.choices(queue, filter)
-        if len(choices) == 1:
-            return plan
         costs = []
         for choice in choices:
             count = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -10,6 +11,8 @@ from headgate.filters import Filter
 from headgate.filters.compile.sql import Layout, index_expression
 from headgate.queues.engine import (
     ClaimedMessage,
+    ClaimRequest,
+    Claims,
     Notify,
     Operation,
     Outcome,
@@ -25,18 +28,19 @@ from headgate.queues.engine import (
 from headgate.queues.sql.backlog import Backlogs
 from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
-from headgate.queues.sql.claim import Claims, ScanClaims, ScanMemory, claim_mode, record_in_order
+from headgate.queues.sql.claim import ScanClaims, ScanMemory, claim_mode, record_in_order
 from headgate.queues.sql.declare import Declarations, backfill
 from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.groups import BusyGroups
-from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
+from headgate.queues.sql.lease import Leases, Settlement
 from headgate.queues.sql.message_rows import Undecodable, claimed_of, columns_of, row_of
 from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.publish import RoutedPublication, check_is_queue, delivery_row, route
 from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.search import (
     FIRST_GAP,
+    Candidate,
     Candidates,
     ClaimPlan,
     Planner,
@@ -45,6 +49,7 @@ from headgate.queues.sql.search import (
     keep,
     skip_of,
 )
+from headgate.queues.sqlite.connection import RunStatement
 from headgate.queues.sqlite.dialect import IndexChoice
 
 _KEYS: Final = Layout(headers="keys")
@@ -175,7 +180,7 @@ def _ids_of(
     routed: Sequence[RoutedPublication],
     ids: Sequence[int],
 ) -> list[int]:
-    """The id of each publication: stored now, stored before with its dedup key, or 0."""
+    """The id of each publication: stored now, stored before with its dedup key, or 0 without receivers."""
     by_position = {each.at: id for each, id in zip(routed, ids, strict=True)}
     by_key = dict(known)
     for each, id in zip(routed, ids, strict=True):
@@ -220,10 +225,13 @@ class SqliteClaimer:
             indexes,
         )
         self._candidates, self._leases, self._scans = candidates, leases, scans
-        self._settlement, self._acks, self._groups = settlement, acks, BusyGroups(dialect)
+        self._settlement, self._acks, self.groups = settlement, acks, BusyGroups(dialect)
         self._claim_state = dialect.text("claim_state")
-        self._ack_for_claim = dialect.text("ack_for_claim")
-        self._texts_of_one: dict[ClaimPlan, str] = {}
+        self._ack_next, self._ack_several = dialect.text("ack_next"), dialect.text("ack_several")
+        self._no_message = dialect.text("no_message")
+        self._lease_next = dialect.text("lease_next")
+        self._lease_several = dialect.text("lease_several")
+        self._next_texts: dict[ClaimPlan, str] = {}
 
     def claim(
         self,
@@ -237,94 +245,120 @@ class SqliteClaimer:
         together: bool = False,
     ) -> Operation[Claims]:
         request = ClaimRequest(limit, lease_us, together)
-        queue = self._catalog.last_known(queue)
+        outcomes: list[Outcome] = []
+        catalog = yield from self._catalog.knowing(queue)
         while True:
-            version = self._catalog.latest.version
+            queue = catalog.find(queue.name)
             if queue.kind != "queue":
                 yield from self._router.route()
             plan = yield from self._indexes.choose(queue, filter)
             search = Search(queue, plan, skip_of(skip) if skip else ())
             if not search.scans:
-                if filter is None and self._groups.is_time_to_look(queue):
-                    yield from self._groups.set_aside(queue)
-                claims = yield from self._claim_by_index(search, request, version, acks)
-                if claims is not None:
-                    return claims
-            known, queue = queue, (yield from self._catalog.find(queue.name))
-            if search.scans and queue == known:
-                return (yield from self._scans.claim(search, request, acks))
+                if filter is None and self.groups.is_time_to_look(queue):
+                    yield from self.groups.set_aside(queue)
+                claim = self._claim_by_index(search, request, catalog.version, acks, outcomes)
+                claimed = yield from claim
+                if claimed is not None:
+                    return claimed, outcomes
+            catalog = yield from self._catalog.read()
+            if search.scans and catalog.find(queue.name) == queue:
+                left = acks[len(outcomes) :]
+                claimed, more = yield from self._scans.claim(search, request, left)
+                return claimed, outcomes + more
 
     def _claim_by_index(
-        self, search: Search, request: ClaimRequest, version: int, acks: Sequence[Receipt]
-    ) -> Operation[Claims | None]:
-        """Ack and claim; None, and nothing is changed, if the catalog has another version."""
-        outcomes: list[Outcome] = []
-        if request.limit == 1 and len(acks) < 2 and _is_plain(search):
-            first = yield from self._claim_one(search, request, version, acks)
-            if first is None:
-                return None
-            if first.claimed or not first.promoted:
-                return first.claimed, first.outcomes
-            outcomes, acks = first.outcomes, acks[len(first.outcomes) :]
+        self,
+        search: Search,
+        request: ClaimRequest,
+        version: int,
+        acks: Sequence[Receipt],
+        outcomes: list[Outcome],
+    ) -> Operation[list[ClaimedMessage] | None]:
+        """Ack what has no outcome yet, add its outcomes, and claim; None if the catalog has another version."""
         while True:
-            body = partial(self._claim_in_transaction, search, request, version, acks)
-            round: _Round | None = yield Transaction(claim_mode(acks), body)
+            left = acks[len(outcomes) :]
+            body = partial(self._claim_in_transaction, search, request, version, left)
+            round: _Round | None = yield Transaction(claim_mode(left), body)
             if round is None:
                 return None
             outcomes += round.outcomes
             # Otherwise the promoted deliveries are dead or do not match: try again.
             if round.claimed or not round.promoted:
-                return round.claimed, outcomes
-            acks = ()
+                return round.claimed
 
-    def _claim_one(
-        self, search: Search, request: ClaimRequest, version: int, acks: Sequence[Receipt]
-    ) -> Operation[_Round | None]:
-        """Claim one message after one ack or none, with few calls of SQLite; `promoted` is 1 if it must be tried again."""
-        queue, now = search.queue, self._dialect.now_us()
-        candidates = (queue.id, 1, *search.plan.selects[0][1])
-        params = (queue.id, now, *candidates, *candidates, now, request.lease_us, version)
-        claim = Statement(self._text_of_one(search.plan), params)
-        body = partial(
-            self._ack_and_claim_one, claim, (queue.id, *acks[0], version) if acks else None
-        )
-        acked, [(current, due), *rows] = yield Transaction(claim_mode(acks), body)
-        if current != version:
+    def plain_claim(
+        self,
+        queue: QueueInfo,
+        request: ClaimRequest,
+        filter: Filter | None,
+        acks: Sequence[Receipt],
+    ) -> Callable[[RunStatement], Claims | None] | None:
+        """A function that acks and claims in a transaction. It returns None, and is to be rolled back, if that takes more than its
+        few statements. Where that is known before, there is no function."""
+        catalog = self._catalog.latest
+        info = catalog.by_name.get(queue.name)
+        if info is None or info.kind != "queue" or info.policies or info.paused:
             return None
-        outcomes = [Outcome.DONE] * len(acks)
-        if acks and not acked:
-            outcomes = yield from self._settlement.outcomes(queue, acks, ())
-        if due or not rows:
-            return _Round([], due, outcomes)
-        try:
-            return _Round([claimed_of(rows[0])], 0, outcomes)
-        except Undecodable:
-            buried = self._leases.bury_undecodable(queue, [rows[0][0]])
-            return _Round((yield from buried), 1, outcomes)
+        plan = self._indexes.only_plan(info, filter)
+        if plan is None or plan.scans or len(plan.conditions) > 1 or info.options.archive:
+            return None
+        return partial(self._claim_plainly, info.id, plan, request, catalog.version, acks)
 
-    def _ack_and_claim_one(
-        self, claim: Statement, ack: tuple[SqlValue, ...] | None
-    ) -> Operation[tuple[int, Rows]]:
-        """Whether a message was acked, and the rows of the claim; of one that cannot be read, that it must be tried again."""
+    def _claim_plainly(
+        self,
+        queue: int,
+        plan: ClaimPlan,
+        request: ClaimRequest,
+        version: int,
+        acks: Sequence[Receipt],
+        run: RunStatement,
+    ) -> Claims | None:
+        """Ack and claim by a plan of one SELECT, and by this version of the catalog."""
+        if self._ack_plainly(queue, acks, run) < len(acks):
+            return None
+        limit, lease_us, together = request
+        now, text = self._dialect.now_us(), self._next_messages(plan)
+        try:
+            rows: Rows = run(text, (queue, limit, *plan.selects[0][1], now)).fetchall()
+            claimed = [claimed_of(row[:-3]) for row in rows]
+        except (UnicodeDecodeError, Undecodable):
+            return None
+        for current, due in [rows[0][-2:]] if rows else run(self._no_message, (queue, now)):
+            if current != version or due:
+                return None
+        if len(claimed) > 1:
+            candidates = [Candidate(row[0], 0, row[3], row[-3]) for row in rows]
+            ids = [each.id for each in choose(candidates, together=together)]
+            if len(ids) < len(claimed):
+                claimed = [one for one in claimed if one.id in set(ids)]
+        if len(claimed) > 1:
+            run(self._lease_several, (queue, json.dumps(ids), now, lease_us, int(together)))
+        elif claimed:
+            run(self._lease_next, (queue, claimed[0].id, now, lease_us))
+        return claimed, [Outcome.DONE] * len(acks)
+
+    def _ack_plainly(self, queue: int, acks: Sequence[Receipt], run: RunStatement) -> int:
+        """Ack without an archive; how many were acked."""
+        if len(acks) == 1:
+            return run(self._ack_next, (queue, *acks[0])).connection.changes()
+        by_token: dict[int, list[int]] = {}
+        for id, token in acks:
+            by_token.setdefault(token, []).append(id)
         acked = 0
-        if ack is not None:
-            [(acked,)] = yield Statement(self._ack_for_claim, ack)
-        try:
-            return acked, (yield claim)
-        except Undecodable:  # it was not leased
-            [(version,)] = yield self._dialect.statement("catalog_version")
-            return acked, [(version, 1)]
+        for token, ids in by_token.items():
+            acked += run(self._ack_several, (queue, json.dumps(ids), token)).connection.changes()
+        return acked
 
-    def _text_of_one(self, plan: ClaimPlan) -> str:
-        """The statements of a claim of one message by this plan."""
-        text = self._texts_of_one.get(plan)
+    def _next_messages(self, plan: ClaimPlan) -> str:
+        """The statement that finds the next messages by this plan."""
+        text = self._next_texts.get(plan)
         if text is None:
             candidates, params = plan.selects[0]
-            names = enumerate(("now", "lease", "version"), FIRST_GAP + len(params))
-            gaps = {name: self._dialect.placeholder(number) for number, name in names}
-            gaps |= {"candidates": candidates, "columns": columns_of("m")}
-            text = self._dialect.text("claim_one", **gaps)
-            keep(self._texts_of_one, plan, text)
+            now = self._dialect.placeholder(FIRST_GAP + len(params))
+            text = self._dialect.text(
+                "next_messages", candidates=candidates, columns=columns_of("m"), now=now
+            )
+            keep(self._next_texts, plan, text)
         return text
 
     def _claim_in_transaction(
@@ -349,13 +383,6 @@ class SqliteClaimer:
             if not claimed:
                 search = search.without(chosen, candidates)
         return _Round(claimed, promoted, outcomes)
-
-
-def _is_plain(search: Search) -> bool:
-    """Whether the next message is found by one SELECT, and an ack keeps nothing in the archive."""
-    queue, plan = search.queue, search.plan
-    is_exact = len(plan.conditions) == 1 and plan.conditions[0].residual is None
-    return is_exact and not (search.skip or queue.paused or queue.options.archive)
 
 
 # ---- ack -----------------------------------------------------------------------------------------------

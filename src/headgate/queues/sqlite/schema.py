@@ -17,8 +17,8 @@ from headgate.queues.sqlite.connection import busy_handler
 from headgate.queues.sqlite.file import open_file
 
 _LAST_OFFSET: Final = "SELECT max(offset_us) FROM headgate_clock"
-# A time that is past. Publishers may give their messages any timestamp, but hardly all of the last thousand a future
-# one; and a delivery is due when it is published, or later.
+# A time that is past, most likely. Publishers may give their messages any timestamp, but hardly all of the last thousand a
+# future one; and a delivery is due when it is published, or later.
 _RECENT_TIME: Final = """
 SELECT min(min(m.timestamp, d.visible_at)) FROM (
     SELECT message, visible_at FROM headgate_delivery ORDER BY message DESC LIMIT 1000) d
@@ -28,7 +28,7 @@ _OFFSET: Final = "SELECT offset_us FROM headgate_clock WHERE boot_id = ?"
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """Bring the tables up to date; a second process waits, and finds them so."""
+    """Bring the tables up to date; a second process waits, and then finds nothing to do."""
     migrations = migrations_of("sqlite")
     newest = migrations[-1][0]
     if _version(connection) == newest:
@@ -47,7 +47,7 @@ def migrate(connection: apsw.Connection) -> None:
 
 
 def check_tables(path: Path, access: Access) -> None:
-    """Refuse a database without queues; to a reader, also tables of another version."""
+    """Refuse a database without queues; for a reader, also refuse tables of another version."""
     with closing(open_file(path, "look")) as connection:
         connection.set_busy_handler(busy_handler())
         version, newest = _version(connection), migrations_of("sqlite")[-1][0]
@@ -61,7 +61,7 @@ def check_tables(path: Path, access: Access) -> None:
 
 
 def clock_offset(connection: apsw.Connection, clock: Clock, *, is_read_only: bool) -> int:
-    """What all processes add to the time since the machine was started; the first writer stores it.
+    """The offset that all processes add to the time since the machine was started; the first writer stores it.
 
     The consumers from before that start are gone, so the first writer also ends their leases.
     """
@@ -102,7 +102,9 @@ def _write(connection: apsw.Connection) -> Iterator[None]:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        # SQLite rolls back by itself, for instance when the disk is full.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
 
 

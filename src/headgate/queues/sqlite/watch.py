@@ -1,4 +1,4 @@
-"""The thread that wakes consumers after commits of other processes.
+"""The thread that wakes consumers after commits of other processes. While no consumer waits, it rests.
 
 SQLite tells a connection nothing of the commits of others. The engine announces those of its own process. All others, of
 whatever program, write to the files of the database, which the system reports (`headgate.file_watch`); `PRAGMA
@@ -23,18 +23,19 @@ from headgate.queues.wakers import Wakers
 
 _log = logging.getLogger(__name__)
 
-_COMMIT_WITHIN_S: Final = 2.0  # after a write was reported: a commit ends with an fsync
+_COMMIT_WITHIN_S: Final = 2.0  # from the report of a write to its commit, at most
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.0001, 0.02
 _POLL_S: Final = 5.0  # without a report
 _BETWEEN_COMMITS_S: Final = 0.001  # so that many commits wake the consumers once
 _QUEUE_STATES: Final = """
 SELECT q.id,
-    EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.queue = q.id AND d.state = 0 AND d.aside = 0),
+    EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.queue = q.id AND d.state = 0 AND d.aside = 0)
+        OR q.kind <> 'queue' AND EXISTS (SELECT 1 FROM headgate_unrouted),
     (SELECT visible_at FROM headgate_delivery d WHERE d.queue = q.id AND d.state IN (1, 2)
      ORDER BY visible_at LIMIT 1)
 FROM json_each(?1) w CROSS JOIN headgate_queue q ON q.id = w.value WHERE NOT q.paused
 UNION ALL SELECT 0, EXISTS (SELECT 1 FROM headgate_outbox WHERE problem IS NULL), NULL
-"""  # 0 is the outbox, for relays
+"""  # 0 is the outbox, for relays; a claim on a subscription routes what is unrouted
 
 
 class Watcher:
@@ -54,6 +55,7 @@ class Watcher:
 
     def close(self) -> None:
         self._stopping = True
+        self._wakers.resume()
         self._files.wake()
         self._thread.join()
         self._files.close()
@@ -63,8 +65,11 @@ class Watcher:
         committed = False
         while not self._stopping:
             try:
-                # The report of the next write may have come before this commit: its commit is awaited as well.
-                touched = committed or self._files.wait(_POLL_S)
+                rested = self._wakers.rest(lambda: self._stopping)
+                if rested:  # others may have committed meanwhile
+                    self._due = {}
+                # After a commit, wait for another: its write may have been reported together with the first.
+                touched = committed or (not rested and self._files.wait(_POLL_S))
                 committed = False
                 if not self._stopping and self._has_committed(wait=touched):
                     committed = True
@@ -95,7 +100,7 @@ class Watcher:
                 since = time.monotonic()
 
     def _pause(self, waited: float) -> bool:
-        """Pause for a twentieth of the time waited so far. Whether another write was reported."""
+        """Pause for a twentieth of the time waited so far; return whether another write was reported."""
         pause = min(max(waited / 20, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
         if pause >= 0.001:  # poll(2) counts in milliseconds
             return self._files.wait(pause)
@@ -105,7 +110,7 @@ class Watcher:
     def _wake_consumers(self) -> None:
         """Wake consumers of the queues with something to claim, and tell others of an earlier due time."""
         watched: set[int] | None = None
-        # A consumer that meanwhile learns of another queue by that name has missed the wake-up: then look again.
+        # A consumer that meanwhile learned the new id of its queue has missed the wake-up: then look again.
         while watched != (watched := self._wakers.queues()):
             self._wake_consumers_of(watched)
 
@@ -116,16 +121,13 @@ class Watcher:
         # After a queue was deleted, paused or resumed, its consumers look it up again.
         changed = self._missing ^ (watched - queues)
         self._missing, self._due = watched - queues, due
-        if self._connection.execute("SELECT 1 FROM headgate_unrouted LIMIT 1").fetchall():
-            self._wakers.wake(None)
-        else:
-            self._wakers.wake(frozenset({RESULTS, *ready, *changed}))
-            if earlier:
-                self._wakers.set_due_time(frozenset(earlier))
+        self._wakers.wake(frozenset({RESULTS, *ready, *changed}))
+        if earlier:
+            self._wakers.set_due_time(frozenset(earlier))
 
     def _read_queues(self, watched: set[int]) -> tuple[set[int], set[int], dict[int, int]]:
-        """The ids of those of these queues that are not paused, those with READY deliveries, and the next due time of each
-        queue."""
+        """The ids of those of these queues that are not paused, those with something to claim, and the next due time of
+        each queue."""
         rows: list[tuple[Any, ...]] = self._connection.execute(
             _QUEUE_STATES, (json.dumps(sorted(watched)),)
         ).fetchall()

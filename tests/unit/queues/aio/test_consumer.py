@@ -110,7 +110,7 @@ def test_a_consumer_whose_tasks_were_cancelled_logs_it_and_can_be_closed(caplog)
             return [standing.state.name async for standing in queue.browse()]
 
     assert asyncio.run(left_over()) == ["LEASED"]
-    assert "is cancelled at" in caplog.text
+    assert "was cancelled while it handled" in caplog.text
 
 
 def test_a_database_closed_before_its_consumer_ends_every_task():

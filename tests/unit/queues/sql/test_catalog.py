@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from headgate.message import Message
-from headgate.queues.database import Database, connect
-from headgate.queues.engine import Operation, Statement
+from headgate.queues.database import Database
+from headgate.queues.engine import Operation, Publication, Statement
 from headgate.queues.sql.catalog import CatalogCache, QueueCatalog
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Database, Database]]:
-    """Two connections, each with a catalog of its own."""
-    url, options = f"sqlite:///{tmp_path}/q.db", {}
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_url")
-        options = {"schema": request.getfixturevalue("postgres_schema")}
-    with connect(url, **options) as one, connect(url, **options) as two:
-        yield one, two
+from headgate.queues.sql.operations import publish_once
+from tests.conformance.queue_behaviour.base import payloads
 
 
 def counted(operation: Operation[Any], texts: list[str]) -> Operation[Any]:
@@ -119,3 +109,26 @@ def test_an_old_catalog_that_is_asked_first_does_not_hide_a_later_subscription(p
     message = Message(headers={"x": 1})
     assert [info.name for info in before.matching_subscriptions(message, None)] == ["old"]
     assert [info.name for info in after.matching_subscriptions(message, None)] == ["old", "new"]
+
+
+def test_the_catalog_of_a_transaction_that_was_rolled_back_is_forgotten(pair):
+    """It had the version that the next change of another program gets."""
+    one, two = pair
+    queue = one.queue("q")
+
+    def slices() -> Iterator[list[Publication]]:
+        yield [
+            Publication(Message(b"a"), ttl_us=1_000_000)
+        ]  # the first with a time to live changes the queue
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        publish_once(one.engine, "q", "source", 1, slices)
+    copies = two.subscription("copies", pattern="#")
+    for _ in range(2):
+        queue.publish(b"b")
+    assert payloads(copies.claim(9)) == [b"b", b"b"]
+
+
+class Interrupted(Exception):
+    pass

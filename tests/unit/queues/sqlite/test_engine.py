@@ -22,20 +22,31 @@ from headgate.errors import (
     QueueNotFound,
     QueueOptionsError,
     SchemaTooNew,
+    StaleLease,
 )
 from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.queues.database import connect
 from headgate.queues.database_url import sqlite_path
-from headgate.queues.engine import Statement, Transaction, TransactionMode
+from headgate.queues.engine import (
+    Outcome,
+    Receipt,
+    State,
+    Statement,
+    Transaction,
+    TransactionMode,
+)
 from headgate.queues.queue import Queue
 from headgate.queues.sql import search as search_module
 from headgate.queues.sql.dialect import migrations_of, split_statements, statements_of
 from headgate.queues.sql.search import Search
+from headgate.queues.sqlite import connection as sqlite_connection
+from headgate.queues.sqlite import schema
 from headgate.queues.sqlite.engine import SqliteEngine
-from headgate.queues.sqlite.file import open_file
+from headgate.queues.sqlite.file import LogFile, open_file
 from headgate.queues.sqlite.schema import migrate
 from headgate.testing import ManualClock
+from tests.steps import before_transaction, watched
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -240,6 +251,84 @@ def test_one_message_to_a_queue_that_was_dropped_elsewhere_is_refused(db, url):
         other.delete("orders")
     with pytest.raises(QueueNotFound):
         queue.publish(b"after")
+
+
+@pytest.mark.parametrize("count", [1, 10])
+@pytest.mark.parametrize("filter", [None, "type = 'new'"])
+def test_messages_are_acked_and_claimed_by_five_statements(orders, db, count, filter):
+    orders.publish_many(Message(b"%d" % n, headers={"type": "new"}) for n in range(4 * count))
+    held, statements = [], []
+    for _ in range(3):  # the first claims also look for busy groups
+        held = orders.ack_and_claim(held, count, filter=filter)
+    for connection in db.engine._idle:
+        connection._connection.exec_trace = lambda _, text, __: statements.append(text) or True
+    held = orders.ack_and_claim(held, count, filter=filter)
+    assert [int(d.message.payload) for d in held] == list(range(3 * count, 4 * count))
+    verbs = [text.split()[0] for text in statements]
+    assert verbs == ["BEGIN", "DELETE", "SELECT", "UPDATE", "COMMIT"]
+
+
+def test_messages_with_different_tokens_are_acked_together(orders):
+    orders.publish_many([b"a", b"b", b"c"])
+    orders.claim()[0].release()
+    held = orders.claim(3)
+    assert sorted(d.token for d in held) == [1, 1, 2]
+    assert orders.ack_and_claim(held, 3) == []
+    assert [d.settled for d in held] == ["acked"] * 3
+    assert not list(orders.browse())
+
+
+def test_when_one_of_several_acks_fails_the_others_are_done(orders):
+    orders.publish_many([b"a", b"b", b"c", b"d"])
+    held = orders.claim(3)
+    orders.delivery(held[1].id, held[1].token).ack()
+    with pytest.raises(StaleLease):
+        orders.ack_and_claim(held, 3)
+    assert [d.settled for d in held] == ["acked", None, "acked"]
+    assert [d.message.payload for d in orders.claim(3)] == [b"d"]
+
+
+def test_claiming_one_by_one_prepares_nothing_twice(db):
+    queue, held = db.queue("orders"), []
+    queue.publish_many([b""] * 300)
+
+    def claim(count):
+        nonlocal held
+        for _ in range(count):
+            held = queue.ack_and_claim(held)
+
+    claim(100)
+    [connection] = db.engine._idle
+    misses = connection._connection.cache_stats()["misses"]
+    claim(200)
+    assert connection._connection.cache_stats()["misses"] == misses
+
+
+def test_one_message_that_an_old_catalog_acks_is_archived(db, url):
+    queue = db.queue("orders")
+    queue.publish_many([b"first", b"second"])
+    held = queue.claim()
+    with connect(url) as other:
+        other.queue("orders", archive=True)
+    assert [d.message.payload for d in queue.ack_and_claim(held)] == [b"second"]
+    assert [each.message.payload for each in queue.archived()] == [b"first"]
+
+
+def test_one_message_is_not_claimed_by_an_old_catalog_after_a_pause(db, url):
+    queue = db.queue("orders")
+    queue.publish_many([b"first", b"second"])
+    held = queue.claim()
+    with connect(url) as other:
+        other.queue("orders").pause()
+    assert queue.ack_and_claim(held) == []
+    assert [d.settled for d in held] == ["acked"]
+
+
+def test_of_several_values_the_first_message_is_claimed(db):
+    queue = db.queue("orders", filter_headers=["type"])
+    queue.publish_many(Message(b"", headers={"type": type}) for type in ("b", "c", "a"))
+    found = [queue.claim(filter="type IN ('a', 'b', 'c')")[0] for _ in range(3)]
+    assert [d.message.headers["type"] for d in found] == ["b", "c", "a"]
 
 
 def test_an_id_is_never_given_twice_even_when_the_last_message_is_gone(db):
@@ -468,6 +557,15 @@ def test_every_statement_without_gaps_can_be_prepared(orders, tmp_path):
     connection.close()
 
 
+def test_an_error_at_which_sqlite_rolls_back_by_itself_is_the_one_that_is_raised(monkeypatch):
+    failing = (
+        "CREATE TABLE t (n UNIQUE); INSERT INTO t VALUES (1); INSERT OR ROLLBACK INTO t VALUES (1)"
+    )
+    monkeypatch.setattr(schema, "migrations_of", lambda name: [(1, failing)])
+    with closing(apsw.Connection(":memory:")) as connection, pytest.raises(apsw.ConstraintError):
+        migrate(connection)
+
+
 def test_migrations_are_numbered_without_a_gap():
     numbers = [number for number, _ in migrations_of("sqlite")]
     assert numbers == list(range(1, len(numbers) + 1))
@@ -488,35 +586,103 @@ def test_json_of_headers_keeps_its_numbers_through_the_door(orders, tmp_path):
 # ---- how lasting ---------------------------------------------------------------------------------------
 
 
-def _levels(mode):
-    """The level of `synchronous` inside such a transaction, and after it."""
-    [(inside,)] = yield Transaction(mode, lambda: _rows(Statement("PRAGMA synchronous")))
-    [(after,)] = yield Statement("SELECT * FROM pragma_synchronous")
-    return inside, after
+@pytest.fixture
+def syncs(monkeypatch):
+    """The names of the files that were synced, in turn."""
+    synced, sync = [], os.fdatasync
+
+    def note(descriptor):
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    return synced
 
 
-@pytest.mark.parametrize(
-    ("mode", "inside"), [(TransactionMode.LEASE, 1), (TransactionMode.WRITE, 2)]
-)
-def test_only_a_lease_does_not_wait_for_the_disk(tmp_path, mode, inside):
-    engine = SqliteEngine(tmp_path / "q.db")
-    try:
-        assert engine.run(_levels(mode)) == (inside, 2)
-    finally:
-        engine.close()
+def test_only_a_claim_does_not_wait_for_the_disk(orders, syncs):
+    def synced_by(act):
+        syncs.clear()
+        return act(), syncs[:]
+
+    log = ["queues.db-wal"]
+    assert synced_by(lambda: orders.publish(b"a"))[1] == log
+    assert synced_by(lambda: orders.publish_many([b"b", b"c", b"d"]))[1] == log
+    [a], synced = synced_by(orders.claim)
+    assert synced == []
+    assert synced_by(a.ack)[1] == log
+    [b], synced = synced_by(orders.claim)
+    [c], synced = synced_by(lambda: orders.ack_and_claim([b]))
+    assert synced == log
+    assert synced_by(lambda: c.nack(SECOND))[1] == log
+    assert synced_by(lambda: orders.claim(2))[1] == []
+    assert synced_by(orders.stats)[1] == []
+    assert synced_by(orders.purge)[1] == log
 
 
-def test_a_lease_that_fails_leaves_the_connection_as_it_was(tmp_path):
+def test_a_repeated_message_is_confirmed_once_the_first_is_on_the_disk(orders, url, syncs):
+    first = orders.publish(b"a", dedup_key="a")
+    with connect(url) as other:
+        syncs.clear()
+        assert other.queue("orders").publish(b"a", dedup_key="a") == first
+        assert syncs == ["queues.db-wal"]
+
+
+def test_a_claim_that_fails_leaves_nothing_to_sync(tmp_path, syncs):
     def failing():
         yield Transaction(TransactionMode.LEASE, lambda: _rows(Statement("SELECT nonsense")))
 
-    engine = SqliteEngine(tmp_path / "q.db")
-    try:
+    with closing(SqliteEngine(tmp_path / "q.db")) as engine:
         with pytest.raises(QueueError, match="nonsense"):
             engine.run(failing())
-        assert engine.run(_levels(TransactionMode.WRITE)) == (2, 2)
-    finally:
-        engine.close()
+        assert syncs == []
+
+
+@pytest.mark.parametrize("level", ["NORMAL", "OFF"])
+def test_nothing_is_synced_at_a_lower_level(tmp_path, syncs, level):
+    with connect(f"sqlite:///{tmp_path}/queues.db", synchronous=level) as db:
+        queue = db.queue("q")
+        queue.publish(b"a")
+        [delivery] = queue.claim()
+        delivery.ack()
+    assert syncs == []
+
+
+def test_a_log_that_could_not_be_synced_is_copied_into_the_database(orders, monkeypatch, tmp_path):
+    def fail(descriptor):
+        raise OSError(5, "Input/output error")
+
+    orders.publish(b"a")
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fdatasync", fail)
+        orders.publish(b"b")
+    with closing(
+        apsw.Connection(
+            f"{(tmp_path / 'queues.db').as_uri()}?immutable=1",
+            flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
+        )
+    ) as alone:
+        assert alone.execute("SELECT payload FROM headgate_message").fetchall() == [
+            (b"a",),
+            (b"b",),
+        ]
+
+
+def test_a_change_is_not_confirmed_while_the_log_cannot_be_stored(orders, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(5, "Input/output error")
+
+    def refuse(*_, **__):
+        raise apsw.IOError("disk I/O error")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fdatasync", fail)
+        failing.setattr(LogFile, "store", refuse)
+        with pytest.raises(DatabaseUnavailable, match="disk I/O error"):
+            orders.publish(b"a")
+        with pytest.raises(DatabaseUnavailable, match="disk I/O error"):
+            orders.publish_many([b"b"])
+    orders.publish(b"c")
+    assert [each.message.payload for each in orders.peek(10)] == [b"a", b"b", b"c"]
 
 
 def test_a_filter_that_matches_nothing_scans_only_new_messages(db, orders):
@@ -531,6 +697,18 @@ def test_a_filter_that_matches_nothing_scans_only_new_messages(db, orders):
     assert len(orders.claim(filter=filter)) == 1
     record = memory.record(orders.info, filter)
     assert (record.upto, record.matches) == (51, (51,))
+
+
+def test_a_filter_on_an_empty_queue_reads_the_messages_of_others_once(db, orders):
+    filter = parse("kind = 'y'")
+    others = db.queue("others")
+    others.publish_many([b""] * 50)
+    for _ in range(2):
+        assert orders.claim(filter=filter) == []
+        assert db.engine.operations.scan_memory.record(orders.info, filter).upto == 50
+        others.purge()
+    orders.publish(b"", headers={"kind": "y"})
+    assert len(orders.claim(filter=filter)) == 1
 
 
 def test_messages_that_did_not_match_are_not_read_again(db, orders):
@@ -556,6 +734,42 @@ def test_messages_that_did_not_match_are_not_read_again(db, orders):
     orders.publish(b"", headers={"kind": "y"}, priority=9)
     assert db.engine.run(found()) == [51, 5, 10]
     assert asked == [list(range(1, 51)), [51, *range(5, 51, 5)]]
+
+
+def test_a_claim_reads_about_as_far_as_the_last_one_had_to(db, orders, monkeypatch):
+    """Ten of the first 3,600 messages match, and all after 10,000; those that were claimed are given back."""
+    orders.publish_many(
+        Message(headers={"kind": n % 360 == 359 or n > 10_000}) for n in range(11_000)
+    )
+    pages, run = [], db.engine.run
+
+    def count(operation):
+        page = db.engine.operations.dialect.text("ready_page", part="d.aside = 0")
+        return run(
+            watched(operation, lambda step: pages.append(step[1][1]) if step[0] == page else 0)
+        )
+
+    monkeypatch.setattr(db.engine, "run", count)
+    for _ in range(3):
+        pages.clear()
+        claimed = orders.claim(10, filter="kind = TRUE")
+        assert len(claimed) == 10
+        for delivery in claimed:
+            delivery.release()
+    [size] = pages
+    assert 3_600 <= size <= 4_200
+
+
+def test_ready_messages_are_read_in_the_order_of_the_queue(orders):
+    """The pages hold two priorities; the more urgent messages are the later ones."""
+    orders.publish_many(
+        Message(headers={"kind": n % 50 == 0, "n": n}, priority=n // 1_000) for n in range(2_000)
+    )
+    found = [d.message.headers["n"] for d in orders.claim(40, filter="kind = TRUE")]
+    assert found == [*range(1_000, 2_000, 50), *range(0, 1_000, 50)]
+    late = [Message(headers={"kind": True, "n": n}, priority=n) for n in (3, 1, 2)]
+    orders.publish_many(late)
+    assert [d.message.headers["n"] for d in orders.claim(3, filter="kind = TRUE")] == [3, 2, 1]
 
 
 def test_a_filter_is_planned_once_whatever_the_number_of_claims_and_queues(db, monkeypatch):
@@ -614,6 +828,45 @@ def test_deliveries_are_scanned_by_their_key_and_not_sorted(db, orders):
 
 def _rows(statement):
     return (yield statement)
+
+
+def test_acks_of_a_claim_are_done_although_a_queue_is_created_before_its_second_transaction(url):
+    time = ManualClock()
+    with connect(url, clock=time.clock) as db, connect(url, clock=time.clock) as other:
+        queue = db.queue("q", max_attempts=1)
+        queue.publish_many([b"a", b"dead as soon as its lease ends"])
+        [held] = queue.claim(lease=HOUR)
+        queue.claim(lease=SECOND)
+        time.advance(SECOND)
+        receipt = Receipt(held.id, held.token)
+        claim = db.engine.operations.claim(queue.info, 1, 30_000_000, acks=[receipt])
+
+        def create():
+            other.queue("new")
+            other.queue("q").publish(b"b")
+
+        claimed, outcomes = db.engine.run(watched(claim, before_transaction(create, 2)))
+        assert [each.message.payload for each in claimed] == [b"b"]
+        assert outcomes == [Outcome.DONE]
+        assert {info.name for info in other.queues()} == {"q", "new"}
+
+
+@pytest.mark.parametrize(
+    ("name", "gaps"),
+    [
+        ("delete_deliveries", {}),
+        ("purge_waiting", {}),
+        *(("purge_state", {"state": str(int(state))}) for state in State),
+        ("prune", {}),
+        ("requeue", {}),
+        ("delete_expired", {}),
+    ],
+)
+def test_what_deletes_and_requeues_in_bulk_reads_no_other_queues(db, orders, name, gaps):
+    text = db.engine.operations.dialect.text(name, **gaps)
+    count = max(map(int, re.findall(r"\?(\d+)", text)))
+    rows = db.engine.run(_rows(Statement(f"EXPLAIN QUERY PLAN {text}", (1,) * count)))
+    assert not [row[-1] for row in rows if row[-1].startswith("SCAN")]
 
 
 # ---- another SQLite library in the same process -----------------------------------------------------------
@@ -681,3 +934,22 @@ def test_looking_at_a_file_that_another_has_to_itself_for_a_moment_waits(tmp_pat
     ending.start()
     open_file(path, "look").close()  # raised BusyError at once
     ending.join()
+
+
+def test_others_write_between_the_transactions_of_a_long_operation(db, monkeypatch):
+    other = db.queue("other")
+    db.queue("orders").publish_many([b""] * 1_200)
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        writer = threading.Thread(target=other.publish, args=(b"",))
+        writer.start()
+        writer.join(10)
+        assert not writer.is_alive()
+
+    monkeypatch.setattr(sqlite_connection, "_LONG_S", 0.0)
+    monkeypatch.setattr(sqlite_connection.time, "sleep", pause)
+    db.subscription("early", "TRUE", start="first")
+    assert len(pauses) >= 3  # a page of the backlog has 500 messages
+    assert other.stats().ready == len(pauses)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.queues.database import connect
+from headgate.queues.engine import RESULTS, Statement
 from headgate.queues.sqlite import watch
 from headgate.queues.sqlite.watch import Watcher
 from headgate.queues.wakers import Wakers
@@ -89,6 +90,55 @@ def test_a_commit_whose_write_was_reported_together_with_the_one_before_is_notic
     assert waited_at_the_second[1] == 0
 
 
+def test_a_commit_during_a_claim_wakes_its_consumer_when_it_has_found_nothing(files):
+    """While the consumer claims, nobody looks for commits; the first look sees the commit."""
+    woken, wakers = threading.Event(), Wakers()
+    looked = []
+
+    class Database(ScriptedDatabase):
+        def pragma(self, name: str) -> int:
+            looked.append(name)
+            return super().pragma(name)
+
+    waiter = wakers.join("line", lambda: 1, woken.set)
+    waiter.look()
+    watcher = Watcher(Path("scripted.db"), lambda: Database([1, 2]), wakers)
+    try:
+        assert not woken.wait(0.05)
+        assert len(looked) == 1  # before the thread was started
+        assert waiter.wait()
+        assert woken.wait(PATIENCE)
+    finally:
+        watcher.close()
+
+
+def test_a_watcher_that_rests_is_closed(files):
+    for _ in range(100):
+        Watcher(Path("scripted.db"), lambda: ScriptedDatabase([1]), Wakers()).close()
+
+
+def test_an_earlier_due_time_is_told_although_the_ones_before_it_were_not_looked_at(files):
+    """A lease that ends in 5 s is acked while nobody waits: what falls due in 7 s is earlier than the 9 s that a consumer has seen."""
+    told, wakers = threading.Event(), Wakers()
+
+    class Database(ScriptedDatabase):
+        due = 5
+
+        def fetchall(self) -> list[tuple[object, ...]]:
+            return [(1, 0, self.due)] if self._asked == watch._QUEUE_STATES else []
+
+    database = Database([1, 2])
+    waiter = wakers.join("line", lambda: 1, told.set)
+    waiter.look()
+    watcher = Watcher(Path("scripted.db"), lambda: database, wakers)
+    try:
+        database.due = 7
+        assert waiter.wait()
+        assert told.wait(PATIENCE)
+    finally:
+        watcher.close()
+
+
 def test_a_rollback_wakes_no_consumer(files, monkeypatch):
     monkeypatch.setattr(watch, "_COMMIT_WITHIN_S", 0.01)
     woken = []
@@ -128,6 +178,29 @@ def test_a_callback_that_fails_does_not_keep_the_others_from_being_called(caplog
     wakers.wake(frozenset({1}))
     assert woken == [{1}]
     assert "could not be woken" in caplog.text
+
+
+def test_what_is_not_yet_routed_wakes_consumers_of_subscriptions_only(tmp_path):
+    url, woken = f"sqlite:///{tmp_path}/q.db", []
+    with connect(url) as db, connect(url) as other:
+        queue, copies = db.queue("q"), db.subscription("copies", pattern="#")
+        insert = Statement("INSERT INTO inbox (queue, payload) VALUES ('q', 'a')")
+        db.engine.run(run_step(insert))
+        queue.purge()
+        lines = [
+            db.engine.join(each.name, lambda id=each.info.id: id, lambda: None)
+            for each in (queue, copies)
+        ]
+        db.engine.watch(woken.append)
+        other.queue("others").publish(b"a")
+        wait_until(lambda: bool(woken))
+        assert set(woken) == {frozenset({RESULTS, copies.info.id})}
+        for line in lines:
+            line.close()
+
+
+def run_step(step):
+    return (yield step)
 
 
 # ---- a queue that was deleted and created again --------------------------------------------------------

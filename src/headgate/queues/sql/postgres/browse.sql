@@ -73,7 +73,8 @@ UNION ALL SELECT state, count(*) FROM delivery WHERE queue = $1 AND state IN (1,
 UNION ALL SELECT 3, count(*) FROM delivery WHERE queue = $1 AND state = 3
 
 -- name: oldest_ready
--- Queue, the wall clock. The first of each rank is its oldest, and the first of those aside; there are at most 256 ranks.
+-- Queue, the wall clock. The oldest message of each rank is the first of those aside, or of the others; there are at most
+-- 256 ranks.
 WITH RECURSIVE first (aside, rank, message) AS (
     (SELECT aside, rank, message FROM delivery WHERE queue = $1 AND state = 0 AND rank <= 0
      ORDER BY aside, rank, message LIMIT 1)

@@ -2,8 +2,8 @@
 
 -- name: promote
 -- Queue, now. Due deliveries become ready; after the last attempt, dead. A delivery that was leased together with others
--- gets its attempt back, and is claimed alone from now on. It wakes consumers: those whose claims met these rows while they
--- were locked have found nothing, and the caller may want others.
+-- gets its attempt back, and is claimed alone from now on. The statement wakes consumers: claims that met these rows while
+-- they were locked have found nothing, and the caller's own filter may not match them.
 WITH due AS MATERIALIZED (
     SELECT message FROM delivery
     WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 AND visible_at <= coalesce($2::bigint, now_us())
@@ -23,8 +23,8 @@ WITH due AS MATERIALIZED (
 SELECT 1 FROM promoted WHERE (SELECT count(*) FROM woken) > 0
 
 -- name: next_due
--- Queue, now: how long to wait, also for the time at which others may continue with a backlog. A paused queue has no due
--- time: resuming it wakes its consumers.
+-- Queue, now: how long to wait for the next delivery that falls due, or until others may continue a backlog. A paused queue
+-- has no due time: resuming it wakes its consumers.
 SELECT greatest(min(at) - coalesce($2::bigint, now_us()), 0) FROM (
     (SELECT visible_at AS at FROM delivery WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0
      ORDER BY visible_at LIMIT 1)
@@ -33,10 +33,10 @@ WHERE NOT (SELECT paused FROM queue WHERE id = $1)
 HAVING count(*) > 0
 
 -- name: has_ready
--- Whether there may be something to claim, or the queue was deleted.
+-- Whether there may be something to claim; also true if the queue was deleted. Unrouted messages are for subscriptions.
 SELECT (SELECT message FROM delivery WHERE queue = $1 AND state = 0 AND rank <= 0 AND aside = 0 LIMIT 1) IS NOT NULL
-    OR EXISTS (SELECT 1 FROM unrouted) OR EXISTS (SELECT 1 FROM backlog WHERE queue = $1)
-    OR NOT EXISTS (SELECT 1 FROM queue WHERE id = $1)
+    OR EXISTS (SELECT 1 FROM backlog WHERE queue = $1)
+    OR coalesce((SELECT kind <> 'queue' AND EXISTS (SELECT 1 FROM unrouted) FROM queue WHERE id = $1), true)
 
 -- name: claim_state
 -- Queue, now: whether it is paused, whether due deliveries must be promoted first, and the version of the catalog.
@@ -51,10 +51,11 @@ FROM queue q WHERE q.id = $1
 -- candidates.
 --
 -- Returns one row: the version of the catalog, whether deliveries are due (then nothing is claimed: promote first), the
--- number of candidates (and one more if a group became free: its next message is one now), the acked messages unless all were acked, NULL of the archive, the token of the new leases; then
--- the leases by column, then their messages by column, in another order. A row for each message would be stored
--- temporarily before it is sent, and then be sent in small pieces. A value has a limit, so a message that is large in
--- comparison to the limit of the claim is left out, and fetched separately. Headers are compressed, to a 256th at best.
+-- number of candidates (one more if the acks have freed a group, whose next message is a candidate now), the acked messages
+-- unless all were acked, NULL for the archive, the token of the new leases; then the leases by column, then their messages by
+-- column, in another order. A row for each message would be stored temporarily before it is sent, and then be sent in small
+-- pieces. The size of a value is limited, so a message that is too large for its share of the reply is left out, and fetched
+-- separately. Headers are compressed, to a 256th at best.
 --
 -- width_bucket finds the position of a message by binary search; array_position would read from the beginning.
 --
@@ -64,13 +65,14 @@ FROM queue q WHERE q.id = $1
 -- A claim together ends before the first delivery in doubt, or takes that one alone: see 0006_doubt.
 --
 -- Without acks it does not wait for the disk: a lease that is lost in a crash is granted again, and tokens are random, so
--- that the consumer from before cannot settle the new lease.
+-- that the consumer from before cannot settle the new lease. In a transaction that has written something before, it does.
 WITH queue_state AS MATERIALIZED (
     SELECT coalesce($4::bigint, now_us()) AS now, NOT q.paused AS open, q.archive,
         (random() * 9007199254740991)::bigint AS token,
         $8::boolean AND NOT q.paused AND EXISTS (SELECT 1 FROM delivery d WHERE d.queue = $1 AND d.state IN (1, 2)
             AND d.visible_at >= 0 AND d.visible_at <= coalesce($4::bigint, now_us())) AS due,
-        CASE WHEN cardinality($5::bigint[]) = 0 THEN set_config('synchronous_commit', 'off', true) END AS relaxed,
+        CASE WHEN cardinality($5::bigint[]) = 0 AND pg_current_xact_id_if_assigned() IS NULL
+            THEN set_config('synchronous_commit', 'off', true) END AS relaxed,
         (SELECT version FROM catalog) AS version
     FROM (SELECT) one LEFT JOIN queue q ON q.id = $1
 ), acked AS (
@@ -114,10 +116,11 @@ CROSS JOIN (
 SELECT m.id, {columns} FROM message m WHERE m.id = ANY ($1::bigint[])
 
 -- name: locked_candidates
--- Reads in order and locks, until there are enough. Of a group, only the first member that this statement sees is taken: where
--- another claim has that one locked, the next was locked here and is refused. The limit in heads is there for the planner,
--- which would otherwise sort the queue; beyond it, members are refused. The refused were hidden from other claims, which are
--- woken; a claim that takes nothing tries again itself. Without groups, last is empty, and nothing is read for heads.
+-- Reads in order and locks, until there are enough. Of a group, only the first member that this statement sees is taken: if
+-- another claim has locked that one, this statement has locked the next one, and refuses it. The limit in heads is there for
+-- the planner, which would otherwise sort the queue; members beyond it are refused. While they were locked, other claims did
+-- not see the refused members, so consumers are woken; a claim that takes nothing tries again itself. Without groups, last is
+-- empty, and nothing is read for heads.
 taken AS MATERIALIZED (
     SELECT d.ctid AS row_id, d.message, d.rank, d.grp, d.doubt FROM delivery d
     WHERE (SELECT open AND NOT due FROM queue_state) AND d.queue = $1 AND d.state = 0 AND {where} AND {group_is_free}
@@ -295,7 +298,7 @@ d.message <> ALL ({ids}::bigint[])
 
 -- name: lease
 -- Queue, messages, now, lease, doubt. Deliveries that are no longer ready, or whose group is busy now, are left out. Locked
--- in no order: nobody waits for a lock that is skipped, and with an order the planner would read the whole queue.
+-- in no order: locked rows are skipped, so there is no deadlock, and with an order the planner would read the whole queue.
 WITH locked AS MATERIALIZED (
     SELECT d.message FROM delivery d
     WHERE d.queue = $1 AND d.message = ANY ($2::bigint[]) AND d.state = 0

@@ -3,7 +3,8 @@
 -- dedup window, queue of the dedup keys; then the messages and the deliveries by column: an array where they differ, one
 -- value where all are equal.
 --
--- No rows if the catalog has changed; a row without an id is a dedup key that was published before.
+-- Returns one row with all ids as an array, which takes less time than a row for each; NULL in place of an id is a dedup key
+-- that was published before. No row if the catalog has changed.
 WITH current AS MATERIALIZED (
     SELECT version FROM catalog WHERE version = $1 FOR KEY SHARE
 ), input AS MATERIALIZED (
@@ -28,11 +29,11 @@ WITH current AS MATERIALIZED (
     SELECT s.id, r.queue, (s.delay > 0)::int, r.rank, r.shared, s.now + s.delay, r.grp, r.keys
     FROM (SELECT {deliveries} FROM unnest({delivery_arrays}) AS g ({delivery_names})) r JOIN stored s ON s.n = r.at
 )
-SELECT s.id FROM input g LEFT JOIN stored s ON s.n = g.n ORDER BY g.n
+SELECT array_agg(s.id ORDER BY g.n) FROM input g LEFT JOIN stored s ON s.n = g.n HAVING count(*) > 0
 
 -- name: publish_plain
 -- As publish, without dedup keys and with one receiver for each message, as most publishers do. Values that all messages
--- have in common are copied into the stored rows only.
+-- have in common are copied into the stored rows only. The ids ascend in the order of the input, which array_agg keeps.
 WITH current AS MATERIALIZED (
     SELECT coalesce($2::bigint, now_us()) AS now FROM catalog WHERE version = $1 FOR KEY SHARE
 ), input AS MATERIALIZED (
@@ -48,7 +49,7 @@ WITH current AS MATERIALIZED (
     INSERT INTO delivery (message, queue, state, rank, visible_at, grp, keys)
     SELECT id, queue, (delay > 0)::int, rank, now + delay, grp, keys FROM whole
 )
-SELECT id FROM input ORDER BY id
+SELECT array_agg(id) FROM input HAVING count(*) > 0
 
 -- name: publish_one
 -- As publish, for a single message. The version of the catalog, now, the message, then its delivery: queue, rank, delay,
@@ -66,7 +67,7 @@ INSERT INTO delivery (message, queue, state, rank, visible_at, grp, keys)
 SELECT id, $12::bigint, ($14::bigint > 0)::int, $13::bigint, coalesce($2::bigint, now_us()) + $14::bigint, $15::text,
     $16::text::jsonb
 FROM stored
-RETURNING message
+RETURNING ARRAY[message]
 
 -- name: insert_delivery
 -- Message, queue, rank, delay, group, keys, now: one array each. For messages that other queues have; a queue that has the

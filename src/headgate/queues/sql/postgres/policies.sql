@@ -2,14 +2,17 @@
 -- Queue, policy. For the queue and all subscriptions, which may receive what is published to it.
 UPDATE queue SET policies = policies | $2 WHERE (id = $1 OR kind <> 'queue') AND policies & $2 = 0
 
--- name: set_policies
-UPDATE queue SET policies = $2 WHERE id = $1
+-- name: set_policy
+-- Queue, policy, the policy or 0. The others stay, also one that another transaction has added since this one began.
+UPDATE queue SET policies = (policies & ~$2::integer) | $3::integer WHERE id = $1
 
 -- name: delete_expired
--- Queue, now. What is leased does not expire until it is given back.
+-- Queue, now. What is leased does not expire until it is given back, or its lease has ended and was not its last one.
 DELETE FROM delivery WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM delivery
-    WHERE queue = $1 AND expires_at IS NOT NULL AND expires_at <= coalesce($2::bigint, now_us()) AND state IN (0, 1)
+    WHERE queue = $1 AND expires_at IS NOT NULL AND expires_at <= coalesce($2::bigint, now_us())
+        AND (state IN (0, 1) OR state = 2 AND visible_at <= coalesce($2::bigint, now_us()) AND (doubt = 1 OR NOT EXISTS (
+            SELECT 1 FROM queue q WHERE q.id = $1 AND q.max_attempts > 0 AND delivery.attempts >= q.max_attempts)))
     LIMIT 1000 FOR UPDATE SKIP LOCKED))
 RETURNING 1
 
@@ -49,10 +52,15 @@ UPDATE unique_key SET message = $3 WHERE queue = $1 AND key = $2
 SELECT 1 FROM delivery WHERE queue = $1 AND message = $2 AND state < 3
 
 -- name: forget_unique_keys
--- Queue. A few of the oldest whose messages are done.
+-- Queue, its last message. Of 20 keys from a random place on, those whose messages are done: the oldest ones may be pending
+-- for long. And keys that no message got.
 DELETE FROM unique_key WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM unique_key o WHERE o.queue = $1 AND o.key = ANY (ARRAY(
-        SELECT key FROM unique_key WHERE queue = $1 AND message > 0 ORDER BY queue, message LIMIT 20))
+        (SELECT key FROM unique_key WHERE queue = $1 AND message = 0)
+        UNION ALL (SELECT key FROM unique_key WHERE queue = $1 AND message >= (
+                SELECT first + floor(random() * ($2::bigint - first + 1))::bigint FROM (
+                    SELECT min(message) AS first FROM unique_key WHERE queue = $1 AND message > 0) f)
+            ORDER BY queue, message LIMIT 20)))
     AND (SELECT d.message FROM delivery d WHERE d.queue = $1 AND d.message = o.message AND d.state < 3) IS NULL
     FOR UPDATE SKIP LOCKED))
 
@@ -78,13 +86,17 @@ FROM result r LEFT JOIN delivery d ON d.queue = r.queue AND d.message = r.messag
 WHERE r.message = $1 AND (r.expires_at IS NULL OR r.expires_at > coalesce($2::bigint, now_us()))
 
 -- name: forget_results
--- Now. Those that have expired, and a few of the oldest whose messages are gone without one.
+-- Now, the last message. Results that have expired; and of 20 from a random place on, those without a value whose messages are
+-- gone.
 DELETE FROM result WHERE ctid = ANY (ARRAY(
     SELECT r.ctid FROM result r WHERE r.message = ANY (ARRAY(
         (SELECT message FROM result WHERE expires_at <= coalesce($1::bigint, now_us()) LIMIT 100)
-        UNION ALL (SELECT message FROM result WHERE expires_at IS NULL ORDER BY message LIMIT 20)))
-    AND (r.expires_at IS NOT NULL
-        OR (SELECT d.message FROM delivery d WHERE d.queue = r.queue AND d.message = r.message) IS NULL)
+        UNION ALL (SELECT message FROM result WHERE message >= (
+                SELECT first + floor(random() * ($2::bigint - first + 1))::bigint FROM (
+                    SELECT min(message) AS first FROM result) f)
+            ORDER BY message LIMIT 20)))
+    AND (r.expires_at <= coalesce($1::bigint, now_us())
+        OR r.expires_at IS NULL AND (SELECT d.message FROM delivery d WHERE d.queue = r.queue AND d.message = r.message) IS NULL)
     FOR UPDATE SKIP LOCKED))
 
 -- name: delete_results

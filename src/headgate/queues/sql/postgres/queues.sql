@@ -21,10 +21,12 @@ SELECT c.version, c.queue, q.id, q.name, q.kind, q.max_attempts, q.dedup_window_
 FROM catalog_change c LEFT JOIN queue q ON q.id = c.queue WHERE c.version > $1::bigint ORDER BY c.version
 
 -- name: create_queue
--- name, kind, max_attempts, dedup window, archive, filter headers, indexed headers, filter, source, now, lease
-INSERT INTO queue (name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, expires_at)
+-- name, kind, max_attempts, dedup window, archive, filter headers, indexed headers, filter, source, now, lease or NULL,
+-- policies
+INSERT INTO queue (name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, expires_at,
+    policies)
 VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::int::boolean, to_jsonb($6::text[]), to_jsonb($7::text[]),
-    $8::text, $9::bigint, coalesce($10::bigint, now_us()) + $11::bigint)
+    $8::text, $9::bigint, coalesce($10::bigint, now_us()) + $11::bigint, $12::integer)
 
 -- name: change_options
 -- queue, max_attempts, dedup window, archive, filter headers
@@ -36,8 +38,13 @@ WHERE id = $1
 -- queue, filter, source
 UPDATE queue SET filter = $2::text, source = $3::bigint, version = version + 1 WHERE id = $1
 
--- name: set_indexed
-UPDATE queue SET indexed = to_jsonb($2::text[]) WHERE id = $1
+-- name: add_indexed
+-- Queue, headers. Others may have added theirs meanwhile.
+UPDATE queue SET indexed = (
+    SELECT coalesce(jsonb_agg(h.name ORDER BY h.n), '[]')
+    FROM jsonb_array_elements_text(filter_headers) WITH ORDINALITY AS h (name, n)
+    WHERE indexed ? h.name OR h.name = ANY ($2::text[]))
+WHERE id = $1
 
 -- name: set_paused
 WITH changed AS (UPDATE queue SET paused = $2::int::boolean WHERE id = $1 RETURNING id) SELECT wake_up(id) FROM changed
@@ -72,6 +79,13 @@ DELETE FROM dropped WHERE queue = $1 AND NOT EXISTS (SELECT FROM delivery d WHER
 -- Its consumers are woken, and find that it was deleted.
 WITH gone AS (DELETE FROM queue WHERE id = $1 RETURNING id) SELECT wake_up(id) FROM gone
 
+-- name: delete_expired_queue
+-- Queue, now.
+WITH gone AS (
+    DELETE FROM queue WHERE id = $1 AND expires_at <= coalesce($2::bigint, now_us()) RETURNING id
+)
+SELECT wake_up(id) FROM gone
+
 -- name: lock_indexes
 -- One builder at a time in this schema: building concurrently takes no lock that would keep two apart.
 SELECT pg_advisory_lock(hashtextextended('headgate.indexes.' || current_schema(), 0))
@@ -93,10 +107,10 @@ CREATE INDEX CONCURRENTLY {index} ON delivery (queue, ({expression}), rank, mess
 WHERE state = 0 AND {expression} IS NOT NULL
 
 -- name: backfill
--- Queue, after which message, its filter headers. Copies them from the messages, a thousand at a time.
+-- Queue, after which message. Copies the queue's filter headers, as they are now, from the messages, a thousand at a time.
 UPDATE delivery d SET keys = coalesce(
     (SELECT jsonb_object_agg(h.key, h.value) FROM message m, jsonb_each(m.headers) h
-     WHERE m.id = d.message AND h.key = ANY ($3::text[])), '{}')
+     WHERE m.id = d.message AND (SELECT q.filter_headers FROM queue q WHERE q.id = $1) ? h.key), '{}')
 WHERE d.queue = $1 AND d.message = ANY (ARRAY(
     SELECT message FROM delivery WHERE queue = $1 AND message > $2 ORDER BY message LIMIT 1000))
 RETURNING d.message

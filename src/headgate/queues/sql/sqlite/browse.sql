@@ -11,7 +11,7 @@ SELECT count(*), coalesce(max(message), ?3), FALSE FROM (
     ORDER BY d.message LIMIT ?2)
 
 -- name: readable
--- A condition on messages, true where their headers are no document: an older door let them in.
+-- A condition on messages, true where the headers are not valid JSON: the inbox view of an older version accepted that.
 CASE WHEN json_valid(m.headers) THEN {where} ELSE TRUE END
 
 -- name: archived
@@ -19,18 +19,29 @@ SELECT a.id, 0, a.attempts, a.acked_at, a.grp, NULL, {columns}
 FROM headgate_archive a WHERE a.queue = ?1 AND a.id > ?2 ORDER BY a.id LIMIT ?3
 
 -- name: purge_waiting
-DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
-    (SELECT message FROM headgate_delivery WHERE queue = ?1 AND state IN (0, 1) LIMIT 1000) RETURNING 1
+-- `state IN (1, 2)` is the condition of an index, which SQLite does not see in `state = 1`.
+DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN (
+    SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = 0
+    UNION ALL SELECT message FROM headgate_delivery WHERE queue = ?1 AND state IN (1, 2) AND state = 1 LIMIT 1000)
+RETURNING 1
 
 -- name: purge_state
-DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
-    (SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = {state} LIMIT 1000) RETURNING 1
+DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN (
+    SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = 0 AND {state} = 0
+    UNION ALL SELECT message FROM headgate_delivery WHERE queue = ?1 AND state IN (1, 2) AND state = {state}
+    UNION ALL SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = 3 AND {state} = 3 LIMIT 1000)
+RETURNING 1
 
 -- name: prune
 -- Queue, the wall clock, age. Leased deliveries are kept.
 DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN (
-    SELECT d.message FROM headgate_delivery d JOIN headgate_message m ON m.id = d.message
-    WHERE d.queue = ?1 AND d.state <> 2 AND m.timestamp < ?2 - ?3 LIMIT 1000) RETURNING 1
+    SELECT d.message FROM (
+        SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = 0
+        UNION ALL SELECT message FROM headgate_delivery WHERE queue = ?1 AND state IN (1, 2) AND state = 1
+        UNION ALL SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = 3) d
+    CROSS JOIN headgate_message m ON m.id = d.message
+    WHERE m.timestamp < ?2 - ?3 LIMIT 1000)
+RETURNING 1
 
 -- name: prune_archive
 DELETE FROM headgate_archive WHERE (queue, id) IN
@@ -55,7 +66,8 @@ UNION ALL SELECT state, count(*) FROM headgate_delivery WHERE queue = ?1 AND sta
 UNION ALL SELECT 3, count(*) FROM headgate_delivery WHERE queue = ?1 AND state = 3
 
 -- name: oldest_ready
--- Queue, the wall clock. The first of each rank is its oldest, and the first of those aside; there are at most 256 ranks.
+-- Queue, the wall clock. The oldest message of each rank is the first of those aside, or of the others; there are at most
+-- 256 ranks.
 WITH RECURSIVE first(aside, rank, message) AS (
     SELECT * FROM (SELECT aside, rank, message FROM headgate_delivery WHERE queue = ?1 AND state = 0
         ORDER BY aside, rank, message LIMIT 1)

@@ -2,14 +2,18 @@
 -- Queue, policy. For the queue and all subscriptions, which may receive what is published to it.
 UPDATE headgate_queue SET policies = policies | ?2 WHERE (id = ?1 OR kind <> 'queue') AND policies & ?2 = 0
 
--- name: set_policies
-UPDATE headgate_queue SET policies = ?2 WHERE id = ?1
+-- name: set_policy
+-- Queue, policy, the policy or 0. The others stay.
+UPDATE headgate_queue SET policies = (policies & ~?2) | ?3 WHERE id = ?1
 
 -- name: delete_expired
--- Queue, now. What is leased does not expire until it is given back.
+-- Queue, now. What is leased does not expire until it is given back, or its lease has ended and was not its last one.
 DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN (
     SELECT message FROM headgate_delivery
-    WHERE queue = ?1 AND expires_at IS NOT NULL AND expires_at <= ?2 AND state IN (0, 1) LIMIT 1000)
+    WHERE queue = ?1 AND expires_at IS NOT NULL AND expires_at <= ?2
+        AND (state IN (0, 1) OR state = 2 AND visible_at <= ?2 AND (doubt = 1 OR NOT EXISTS (
+            SELECT 1 FROM headgate_queue q WHERE q.id = ?1 AND q.max_attempts > 0 AND attempts >= q.max_attempts)))
+    LIMIT 1000)
 RETURNING 1
 
 -- name: set_expires_at
@@ -47,10 +51,15 @@ UPDATE headgate_unique SET message = ?3 WHERE queue = ?1 AND key = ?2
 SELECT 1 FROM headgate_delivery WHERE message = ?2 AND queue = ?1 AND state < 3
 
 -- name: forget_unique_keys
--- Queue. A few of the oldest whose messages are done.
+-- Queue, its last message. Of 20 keys from a random place on, those whose messages are done: the oldest ones may be pending
+-- for long. And keys that no message got.
 DELETE FROM headgate_unique WHERE queue = ?1 AND key IN (
-    SELECT o.key FROM (
-        SELECT key, message FROM headgate_unique WHERE queue = ?1 AND message > 0 ORDER BY message LIMIT 20) o
+    SELECT key FROM headgate_unique WHERE queue = ?1 AND message = 0
+    UNION ALL SELECT o.key FROM (
+        SELECT key, message FROM headgate_unique WHERE queue = ?1 AND message >= (
+            SELECT first + abs(random() % (?2 - first + 1)) FROM (
+                SELECT min(message) AS first FROM headgate_unique WHERE queue = ?1 AND message > 0))
+        ORDER BY message LIMIT 20) o
     WHERE NOT EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.message = o.message AND d.queue = ?1 AND d.state < 3))
 
 -- name: delete_unique_keys
@@ -71,12 +80,15 @@ FROM headgate_result r LEFT JOIN headgate_delivery d ON d.message = r.message AN
 WHERE r.message = ?1 AND (r.expires_at IS NULL OR r.expires_at > ?2)
 
 -- name: forget_results
--- Now. Those that have expired, and a few of the oldest whose messages are gone without one.
+-- Now, the last message. Results that have expired; and of 20 from a random place on, those without a value whose messages are
+-- gone.
 DELETE FROM headgate_result WHERE message IN (
     SELECT message FROM (SELECT message FROM headgate_result WHERE expires_at <= ?1 LIMIT 100)
     UNION ALL SELECT o.message FROM (
-        SELECT message, queue FROM headgate_result WHERE expires_at IS NULL ORDER BY message LIMIT 20) o
-    WHERE NOT EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.message = o.message AND d.queue = o.queue))
+        SELECT message, queue, expires_at FROM headgate_result WHERE message >= (
+            SELECT first + abs(random() % (?2 - first + 1)) FROM (SELECT min(message) AS first FROM headgate_result))
+        ORDER BY message LIMIT 20) o
+    WHERE o.expires_at IS NULL AND NOT EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.message = o.message AND d.queue = o.queue))
 
 -- name: delete_results
 DELETE FROM headgate_result WHERE queue = ?1

@@ -13,10 +13,11 @@ SELECT c.version, c.queue, q.id, q.name, q.kind, q.max_attempts, q.dedup_window_
 FROM headgate_catalog_change c LEFT JOIN headgate_queue q ON q.id = c.queue WHERE c.version > ?1 ORDER BY c.version
 
 -- name: create_queue
--- name, kind, max_attempts, dedup window, archive, filter headers, indexed headers, filter, source, now, lease or NULL
+-- name, kind, max_attempts, dedup window, archive, filter headers, indexed headers, filter, source, now, lease or NULL,
+-- policies
 INSERT INTO headgate_queue
-    (name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, expires_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 + ?11)
+    (name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, expires_at, policies)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 + ?11, ?12)
 
 -- name: change_options
 -- queue, max_attempts, dedup window, archive, filter headers
@@ -27,8 +28,12 @@ SET max_attempts = ?2, dedup_window_us = ?3, archive = ?4, filter_headers = ?5 W
 -- queue, filter, source
 UPDATE headgate_queue SET filter = ?2, source = ?3, version = version + 1 WHERE id = ?1
 
--- name: set_indexed
-UPDATE headgate_queue SET indexed = ?2 WHERE id = ?1
+-- name: add_indexed
+-- Queue, headers. Others may have added theirs meanwhile.
+UPDATE headgate_queue SET indexed = (
+    SELECT json_group_array(h.value) FROM json_each(filter_headers) h
+    WHERE h.value IN (SELECT value FROM json_each(indexed) UNION ALL SELECT value FROM json_each(?2)))
+WHERE id = ?1
 
 -- name: set_paused
 UPDATE headgate_queue SET paused = ?2 WHERE id = ?1
@@ -38,9 +43,12 @@ UPDATE headgate_queue SET paused = ?2 WHERE id = ?1
 UPDATE headgate_queue SET expires_at = ?2 + ?3 WHERE id = ?1 RETURNING id
 
 -- name: delete_deliveries
--- In pieces, so that other writers do not wait long for the lock.
-DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
-    (SELECT message FROM headgate_delivery WHERE queue = ?1 LIMIT 1000)
+-- In pieces, so that other writers do not wait long for the lock. State by state: each is the condition of an index, and
+-- without one the deliveries of all queues would be read.
+DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN (
+    SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = 0
+    UNION ALL SELECT message FROM headgate_delivery WHERE queue = ?1 AND state IN (1, 2)
+    UNION ALL SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = 3 LIMIT 1000)
 RETURNING 1
 
 -- name: delete_dedup_keys
@@ -55,6 +63,10 @@ DELETE FROM headgate_usage WHERE queue = ?1
 -- name: delete_queue
 -- A trigger adds the queue to headgate_dropped, see deleted_queues.
 DELETE FROM headgate_queue WHERE id = ?1
+
+-- name: delete_expired_queue
+-- Queue, now.
+DELETE FROM headgate_queue WHERE id = ?1 AND expires_at <= ?2
 
 -- name: deleted_queues
 SELECT queue FROM headgate_dropped
@@ -77,10 +89,10 @@ CREATE INDEX IF NOT EXISTS "{index}"
 ON headgate_delivery (queue, {expression}, rank, message) WHERE state = 0 AND {expression} IS NOT NULL
 
 -- name: backfill
--- Queue, after which message, its filter headers. Copies them from the messages, a thousand at a time.
+-- Queue, after which message. Copies the queue's filter headers, as they are now, from the messages, a thousand at a time.
 UPDATE headgate_delivery SET keys = coalesce(
     (SELECT json_group_object(h.value, json(m.headers -> ('$."' || h.value || '"')))
-     FROM headgate_message m, json_each(?3) h
+     FROM headgate_message m, json_each((SELECT filter_headers FROM headgate_queue WHERE id = ?1)) h
      WHERE m.id = headgate_delivery.message AND json_type(m.headers, '$."' || h.value || '"') IS NOT NULL), '{}')
 WHERE queue = ?1 AND message IN (
     SELECT message FROM headgate_delivery WHERE queue = ?1 AND message > ?2 ORDER BY message LIMIT 1000)

@@ -51,7 +51,7 @@ ORDER BY m.id LIMIT ?4
 SELECT archive FROM headgate_queue WHERE id = ?1
 
 -- name: turns_end
--- Queue. All turns below the first are over. The second, a turn of another server, does not exist here.
+-- Queue. All turns below the first column are over. The second is a turn of another server, which SQLite has not.
 SELECT turn, NULL FROM headgate_next_turn WHERE queue = ?1
 
 -- name: last_in_turn
