@@ -88,8 +88,11 @@ class Channel:
         route = publish.route
         queues: Sequence[BrokerQueue] | None = route.queues
         route.traffic.count += 1
-        if queues is None or content.properties.is_special:
-            queues, content = self._find_queues(route, content)
+        if content.properties.is_special or route.is_delayed:
+            queues, content = self._find_special_queues(route, content)
+        elif queues is None:
+            queues = self.vhost.queues_by_properties(content, route)
+            route.traffic.routed += len(queues)
         if queues and len(queues) == 1:
             accepted = queues[0].publish(content)
         elif queues:
@@ -125,17 +128,12 @@ class Channel:
             route.traffic.dropped += 1
         return True
 
-    def _find_queues(
+    def _find_special_queues(
         self, route: Route, content: Content
     ) -> tuple[Sequence[BrokerQueue] | None, Content]:
-        """The queues of a message that is routed by its properties, and the message as they get it; None if it is delayed."""
-        is_special = content.properties.is_special
-        if not is_special and not route.is_delayed:
-            queues = self.vhost.queues_by_properties(content, route)
-            route.traffic.routed += len(queues)
-            return queues, content
+        """The queues of a message that needs more than its route, and the message as they get it; None if it is delayed."""
         headers = content.headers
-        if is_special:
+        if content.properties.is_special:
             check_content(content, self.connection.login)
             content = self._address_replies(content)
         if route.is_delayed and self.vhost.hold_back(content):

@@ -23,7 +23,14 @@ from headgate.amqp.properties import (
 )
 from headgate.amqp.tables import Malformed, change_table, short_text
 from headgate.broker import BrokerMessage, PreconditionFailed
-from headgate.message import Message, project_headers
+from headgate.message import (
+    INT64_MAX,
+    UNSTORABLE,
+    HeaderValue,
+    Message,
+    project_header_value,
+    project_headers,
+)
 from headgate.routing import Envelope
 
 OVERHEAD: Final = 8  # bytes of a frame around its payload
@@ -46,18 +53,36 @@ class SeenMessage(Message):
         if name not in Message.__slots__:
             raise AttributeError(name)
         values = self._source.values
-        timestamp = values.get("timestamp")
-        others = {name: value for name, value in values.items() if name not in OWN_FIELDS}
+        timestamp = values.get("timestamp", INT64_MAX) * 1_000_000
         super().__init__(
             b"",
             self.topic,
             self.headers,
             priority=self._source.priority,
-            timestamp=None if timestamp is None else timestamp * 1_000_000,
-            id=values.get("message_id"),
-            properties=others,
+            timestamp=timestamp if timestamp <= INT64_MAX else None,
+            id=project_id(values),
+            properties=project_properties(values),
         )
         return getattr(self, name)
+
+
+def project_id(values: Mapping[str, Any]) -> str | None:
+    """The message id as filters see it."""
+    id = values.get("message_id")
+    return None if id is None or UNSTORABLE.search(id) else id
+
+
+def project_properties(values: Mapping[str, Any]) -> dict[str, HeaderValue]:
+    """What filters see of the properties that are not fields of a message; the publisher's time in milliseconds, as in AMQP 1.0."""
+    seen = {
+        name: project_header_value(value)
+        for name, value in values.items()
+        if name not in OWN_FIELDS
+    }
+    created = values.get("timestamp", INT64_MAX) * 1000
+    if created <= INT64_MAX:
+        seen["creation_time"] = created
+    return seen
 
 
 OWN_FIELDS: Final = frozenset(
@@ -120,21 +145,18 @@ class Content(BrokerMessage):
 
     def envelope(self, routing_key: str | None = None) -> Envelope:
         topic = self.routing_key if routing_key is None else routing_key
-        return Envelope(topic, self.properties.headers, lambda: self._message(topic))
+        return Envelope(topic, self.properties.headers, lambda: self.seen_by_filters(topic))
 
     @property
     def has_common_properties(self) -> bool:
         return self.properties.is_common
 
-    def seen_by_filters(self) -> Message:
-        return self._message(self.routing_key)
-
-    def _message(self, topic: str) -> Message:
+    def seen_by_filters(self, routing_key: str | None = None) -> Message:
         """The message as filters see it; messages with equal properties and topic share one."""
+        topic = self.routing_key if routing_key is None else routing_key
         properties = self.properties
-        if (
-            not properties.is_common
-        ):  # keeping one for each message would burden the garbage collector
+        if not properties.is_common:
+            # Keeping one for each message would burden the garbage collector.
             return SeenMessage(topic, properties)
         seen = properties.seen
         if seen is None or seen[0] != topic:

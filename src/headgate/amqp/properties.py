@@ -46,6 +46,7 @@ class Properties:
     __slots__ = (
         "expiration",
         "expiration_ms",
+        "headers",
         "is_common",
         "is_special",
         "persistent",
@@ -64,19 +65,15 @@ class Properties:
         self.priority: int = values.get("priority", 0)
         self.expiration: str | None = values.get("expiration")
         self.expiration_ms = _milliseconds(self.expiration)  # None also where it is no valid time
-        headers = values.get("headers") or {}
+        self.headers: dict[str, Any] = values.get("headers") or {}
         # Whether the broker must check more than the route and the expiration.
         self.is_special = (
             values.get("reply_to") == REPLY_TO
             or "user_id" in values
-            or "CC" in headers
-            or "BCC" in headers
+            or "CC" in self.headers
+            or "BCC" in self.headers
             or self.expiration is not None
         )
-
-    @property
-    def headers(self) -> dict[str, Any]:
-        return self.values.get("headers") or {}
 
 
 def _milliseconds(text: str | None) -> int | None:
@@ -197,7 +194,7 @@ def content_header(raw: bytes, body_size: int) -> bytes:
 
 def expiration_problem(text: str) -> str:
     """What is wrong with an expiration, in RabbitMQ's words."""
-    digits = re.match(r"[+-]?\d+", text)
+    digits = re.match(r"[+-]?\d+", text, re.ASCII)
     if digits is None:
         problem = "no_integer"
     elif digits[0] != text:

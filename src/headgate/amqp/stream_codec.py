@@ -17,7 +17,14 @@ from __future__ import annotations
 import binascii
 from typing import Any, Final, NamedTuple, TypeVar
 
-from headgate.amqp.content import FRAME_MAX, OVERHEAD, Content, content_frames
+from headgate.amqp.content import (
+    FRAME_MAX,
+    OVERHEAD,
+    Content,
+    content_frames,
+    project_id,
+    project_properties,
+)
 from headgate.amqp.properties import (
     PERSISTENT,
     PROPERTIES,
@@ -30,7 +37,6 @@ from headgate.amqp.tables import Malformed, decode_table, encode_table, short_te
 from headgate.broker import FILTER_VALUE, stored_filter_value
 from headgate.errors import InvalidMessage
 from headgate.message import (
-    INT64_MAX,
     OPAQUE,
     UNSTORABLE,
     HeaderValue,
@@ -47,7 +53,6 @@ MOST_CACHED: Final = 2_048  # heads that are remembered
 # Flags of the content header, and the properties that are columns of their own in a stream.
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x8000, 0x4000, 0x2000, 0x1000
 _TRANSIENT: Final = b"\x01"
-_TEXTS: Final = ("content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "type", "user_id", "app_id")  # fmt: skip
 _OFFSET_FIELD: Final = short_text(OFFSET) + b"l"
 _MICROSECONDS: Final = 1_000_000
 
@@ -131,19 +136,12 @@ def _remember(cache: dict[Key, Value], key: Key, value: Value) -> Value:
 def _project(properties: Properties) -> ProjectedHead:
     values, headers = properties.values, properties.headers
     value = headers.get(FILTER_VALUE)
-    others: dict[str, HeaderValue] = {
-        name: project_header_value(values[name]) for name in _TEXTS if name in values
-    }
-    created = values.get("timestamp", INT64_MAX) * 1000
-    if created <= INT64_MAX:
-        others["creation_time"] = created
-    id_ = values.get("message_id")
     return ProjectedHead(
         {name: _project_value(one) for name, one in headers.items() if _is_name(name)},
         properties.priority,
-        None if id_ is None or UNSTORABLE.search(id_) else id_,
+        project_id(values),
         stored_filter_value(value) if isinstance(value, str) else None,
-        others,
+        project_properties(values),
     )
 
 

@@ -288,6 +288,8 @@ class QueueLane:
             if entry.redelivered:  # which its row does not say
                 self.gap_holes.add(entry.position)
                 heappush(self.returned, entry)
+                if interest is not None:  # a filter that is behind does not find it there
+                    interest.fresh[entry.position] = entry
                 continue
             if not self.gap:
                 self.gap_after = entry.position - 1

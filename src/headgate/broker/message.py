@@ -47,9 +47,9 @@ class BrokerMessage(ABC):
         """Whether an earlier message had equal properties, so that a route found for them is worth keeping."""
         return True
 
-    def seen_by_filters(self) -> Message:
-        """The message as filters see it: everything but the body."""
-        return self.envelope().message
+    def seen_by_filters(self, routing_key: str | None = None) -> Message:
+        """The message as filters see it: everything but the body; with another routing key, if one is given."""
+        return self.envelope(routing_key).message
 
     @abstractmethod
     def parts(self) -> tuple[bytes, bytes]:

@@ -372,6 +372,11 @@ def _effective(kind: QueueType, arguments: Mapping[str, Any]) -> QueueDefinition
         limit, int
     ):  # RabbitMQ accepts such a value, and ignores it
         limit = DELIVERY_LIMIT
+    overflow = get("x-overflow", "drop-head")
+    if (
+        kind == "quorum" and overflow == "reject-publish-dlx"
+    ):  # accepted by RabbitMQ, which does not have it
+        overflow = "drop-head"
     age = get("x-max-age")
     return QueueDefinition(
         type=kind,
@@ -379,7 +384,7 @@ def _effective(kind: QueueType, arguments: Mapping[str, Any]) -> QueueDefinition
         expires=get("x-expires"),
         max_length=get("x-max-length"),
         max_bytes=get("x-max-length-bytes"),
-        overflow=get("x-overflow", "drop-head"),
+        overflow=overflow,
         dead_letter_exchange=get("x-dead-letter-exchange"),
         dead_letter_key=get("x-dead-letter-routing-key"),
         max_priority=get("x-max-priority", 0),

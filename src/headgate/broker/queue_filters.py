@@ -261,12 +261,13 @@ class QueueFilters:
             return True
         began, done = perf_counter(), 0
         for position, entry in fresh.items():
-            if position > interest.evaluated:
+            if position > interest.evaluated and not entry.redelivered:
                 matched = self._current.match(entry.message)
-                interest.evaluated = position
-            else:  # it returned
+            else:  # it came back: groups that are behind do not find it where it was
                 groups = (self._current, *self._behind)
                 matched = NONE.union(*(group.match(entry.message) for group in groups))
+                matched -= interest.wanted.get(position, NONE)
+            interest.evaluated = max(interest.evaluated, position)
             if matched:
                 self._found(lane, position, matched, entry)
             done += 1

@@ -31,7 +31,7 @@ from headgate.broker.refusals import (
     PreconditionFailed,
     ResourceLocked,
 )
-from headgate.broker.routes import KnownRoutes, Route
+from headgate.broker.routes import Conditions, KnownRoutes, Route
 from headgate.broker.stream_queue import StreamQueue
 from headgate.broker.trace import trace_message
 from headgate.broker.traffic import ExchangeTraffic
@@ -318,28 +318,29 @@ class VirtualHost:
             route = Route(exchange, routing_key, queues, traffic)
             route.is_delayed = is_delayed
             if isinstance(routed, Unresolved) and self.topology.is_steady((exchange,)):
-                route.conditions = routed
+                route.conditions = Conditions(routed, self.queues, self.generation)
             self._routes.add(route)
         return route
 
     def queues_by_properties(self, message: BrokerMessage, route: Route) -> tuple[BrokerQueue, ...]:
         """The queues of a message where more than its routing key decides; found once for equal properties."""
         is_common = message.has_common_properties  # most that are new do not come again
-        key = route, message.properties
-        queues = self._routes.by_properties.get(key) if is_common else None
-        if queues is None and route.conditions is not None:
-            names, exchanges = route.conditions.resolve(message.seen_by_filters())
-            if not exchanges:
-                queues = self._queues_of(names)
+        known = self._routes.by_properties.get((route, message.properties)) if is_common else None
+        if known is not None:
+            return known
+        conditions = route.conditions
+        if conditions is not None and conditions.generation == self.generation:
+            queues = conditions.find_queues(message.seen_by_filters(route.routing_key))
+            if queues is not None:
                 if is_common:
-                    self._routes.remember(key, queues)
-        if queues is None:
-            queues = ()
-            if self.topology.exchange(route.exchange) is not None:
-                routed = self.topology.route(route.exchange, message.envelope(route.routing_key))
-                queues = self._queues_of(routed.queues)
-                if is_common and self.topology.is_steady(routed.via):
-                    self._routes.remember(key, queues)
+                    self._routes.remember((route, message.properties), queues)
+                return queues
+        if self.topology.exchange(route.exchange) is None:
+            return ()
+        routed = self.topology.route(route.exchange, message.envelope(route.routing_key))
+        queues = self._queues_of(routed.queues)
+        if is_common and self.topology.is_steady(routed.via):
+            self._routes.remember((route, message.properties), queues)
         return queues
 
     def queues_for(
@@ -403,7 +404,7 @@ class VirtualHost:
         return self.broker.store.share(message.parts()[1])
 
     def _queues_of(self, names: Iterable[str]) -> tuple[BrokerQueue, ...]:
-        return tuple(map(self.queues.__getitem__, names))
+        return tuple([self.queues[name] for name in names])
 
     def add_queue(self, queue: BrokerQueue) -> BrokerQueue:
         """Take in a queue that is new, or was there before a restart."""

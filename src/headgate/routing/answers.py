@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from headgate.matching import Matcher, OpenChecks, add_passing, merge, parts_of, unite
 from headgate.message import Message
@@ -11,6 +11,8 @@ from headgate.routing.bindings import Target, ToExchange
 from headgate.routing.values import Envelope
 
 Routable: TypeAlias = Message | Envelope
+
+_QUEUES_ONLY: Final = frozenset((str,))  # the types of members that are all queues
 
 
 class Routed(NamedTuple):
@@ -31,19 +33,18 @@ class Unresolved(NamedTuple):
 
     def resolve(self, message: Routable) -> tuple[Set[str], tuple[str, ...]]:
         """The queues and the exchanges this message goes to."""
-        if not self.gates and not self.checks:
-            return self.queues, self.exchanges
+        certain, exchanges, gates, checks = self
+        if not gates and not checks:
+            return certain, exchanges
         asked = message if isinstance(message, Message) else message.message
-        more: Set[Target] = frozenset()
-        if self.checks:
-            more = add_passing(more, self.checks, asked)
-        for gate in self.gates:
+        more: Set[Target] = add_passing(frozenset(), checks, asked) if checks else frozenset()
+        for gate in gates:
             found = gate.find(asked)
             more = merge(more, found) if more else found
-        queues, exchanges, _ = split_members(more)
-        if self.queues:
-            queues = merge(self.queues, queues)
-        return queues, self.exchanges + exchanges
+        queues, further, _ = split_members(more)
+        if certain:
+            queues = merge(certain, queues)
+        return queues, exchanges + further
 
 
 RouteAnswer: TypeAlias = Routed | Unresolved
@@ -62,11 +63,9 @@ def split_members(
     members: Set[Any],
 ) -> tuple[Set[str], tuple[str, ...], tuple[Matcher[Target], ...]]:
     """The members of an index by kind: queues, exchanges and gates."""
-    if len(members) == 1 and type(next(iter(members))) is str:
+    if _QUEUES_ONLY.issuperset(map(type, members)):
         return members, (), ()
     exchanges = tuple(sorted(m.name for m in members if type(m) is ToExchange))
     gates = tuple(m.matcher for m in members if type(m) is Gate)
-    if not exchanges and not gates:
-        return members, (), ()
     parts = [frozenset(m for m in part if isinstance(m, str)) for part in parts_of(members)]
     return unite((), parts), exchanges, gates

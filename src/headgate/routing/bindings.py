@@ -17,6 +17,7 @@ from headgate.routing.values import (
     Arguments,
     arguments_key,
     arguments_of,
+    compared_key,
     holds_opaque,
     key_of,
     value_of,
@@ -212,7 +213,7 @@ def compared_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
     frozen = binding.frozen
     with_x = match.endswith("-with-x")
     return [
-        (name, PRESENT if key == _VOID else key)
+        (name, PRESENT if key == _VOID else compared_key(key))
         for name, key in zip(frozen[::2], frozen[1::2], strict=True)
         if name[:2] != "x-" or (with_x and name not in _OURS)
     ]
@@ -221,8 +222,9 @@ def compared_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
 def header_conjunctions(binding: Binding) -> Sequence[Pairs]:
     """The conjunctions of pairs, one of which must hold; refuses a bad x-match."""
     frozen = binding.frozen
-    # Names are sorted: with the last before x- there is no x-match and nothing to leave out.
-    if not frozen or (frozen[-2] < "x-" and _VOID not in frozen):
+    # Names are sorted: with the last before x- there is no x-match and nothing to leave out. Keys of text and
+    # integers are compared as they are.
+    if not frozen or (frozen[-2] < "x-" and tuple not in map(type, frozen)):
         return (frozen,)
     match = x_match(binding)
     pairs = [

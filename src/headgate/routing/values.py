@@ -66,6 +66,18 @@ def key_of(value: Any) -> Hashable:
             return _OPAQUE
 
 
+def compared_key(key: Hashable) -> Hashable:
+    """The key that a header must have, from the key of an argument of a binding.
+
+    RabbitMQ counts the seconds of a timestamp in a binding and its milliseconds in a message, both as integers: a
+    timestamp equals no timestamp.
+    """
+    match key:
+        case ("timestamp", int(seconds)):
+            return seconds
+    return key
+
+
 def _timestamp_key(value: datetime) -> Hashable:
     try:
         return ("timestamp", int(value.timestamp()))

@@ -103,7 +103,7 @@ class Server:
             from headgate.insights import ListeningPort, NodeOptions
             from headgate.web import HttpListener, Site, make_app, make_pages
         except ImportError:
-            log.warning("no HTTP: %s", MissingExtra("server", "the HTTP API"))
+            log.info("no HTTP: %s", MissingExtra("server", "the HTTP API"))
             return
         node = NodeOptions(
             product=options.product,

@@ -58,6 +58,26 @@ def test_a_limit_drops_what_would_be_delivered_next(channel):
     assert [channel.basic_get("q", auto_ack=True)[2] for _ in range(2)] == [b"3", b"1"]
 
 
+def test_a_quorum_queue_that_would_reject_into_dead_letters_drops_its_oldest(channel):
+    channel.queue_declare("dead")
+    channel.queue_declare(
+        "q",
+        durable=True,
+        arguments={
+            "x-queue-type": "quorum",
+            "x-max-length": 1,
+            "x-overflow": "reject-publish-dlx",
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "dead",
+        },
+    )
+    channel.confirm_delivery()
+    for body in (b"a", b"b"):
+        channel.basic_publish("", "q", body)  # neither is refused
+    assert channel.basic_get("q", auto_ack=True)[2] == b"b"
+    assert channel.basic_get("dead", auto_ack=True)[2] == b"a"
+
+
 # ---- prefetch
 
 

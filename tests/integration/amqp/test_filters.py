@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 
 import aio_pika
 import kombu
@@ -13,6 +14,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from headgate.testing import Broker
 from tests.integration.amqp.test_clients import find_amqplib, run_in_node
+from tests.patience import PATIENCE
 
 
 def connect(broker: Broker) -> pika.BlockingConnection:
@@ -62,6 +64,41 @@ def test_the_context_of_a_trace_passes_untouched_and_a_filter_reads_it(channel):
     _, properties, body = next(found)
     assert (body, properties.headers) == (b"wanted", context)
     channel.cancel()
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_a_filter_sees_the_properties_of_a_message_in_every_type_of_queue(channel, kind):
+    channel.queue_declare("orders", durable=True, arguments={"x-queue-type": kind})
+    channel.confirm_delivery()
+    told = pika.BasicProperties(
+        timestamp=1_700_000_000, message_id="m-1", type="created", correlation_id="odd\0"
+    )
+    channel.basic_publish("", "orders", b"told", told)
+    channel.basic_publish("", "orders", b"beyond", pika.BasicProperties(timestamp=2**63))
+    channel.basic_publish("", "orders", b"silent")
+    channel.basic_qos(prefetch_count=10)
+    # Text with NUL is an opaque value, and so is a time beyond 64 bits.
+    for wanted, found in (
+        ("p.creation_time = 1700000000000", [b"told"]),
+        ("p.creation_time IS NULL", [b"beyond", b"silent"]),
+        ("sys.id = 'm-1' AND p.type LIKE 'cr%'", [b"told"]),
+        ("p.correlation_id LIKE 'odd%' OR p.correlation_id IS NOT NULL", []),
+        ("EXISTS(p.correlation_id)", [b"told"]),
+    ):
+        arguments = {"x-filter": wanted}
+        if kind == "stream":
+            arguments["x-stream-offset"] = "first"
+        got: list[bytes] = []
+        tag = channel.basic_consume(
+            "orders", lambda *a, got=got: got.append(a[3]), arguments=arguments
+        )
+        deadline = time.monotonic() + PATIENCE
+        while len(got) < len(found) and time.monotonic() < deadline:
+            channel.connection.process_data_events(0.05)
+        channel.connection.process_data_events(0.05)
+        channel.basic_cancel(tag)
+        channel.basic_recover(requeue=True)
+        assert got == found, wanted
 
 
 def test_messages_that_come_later_are_matched_as_they_come(channel, connection):

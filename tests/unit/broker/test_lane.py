@@ -163,3 +163,17 @@ def test_what_a_filter_takes_from_the_end_is_forgotten(bench):
     assert len(bench.lane) == 1
     bench.lane.give_back(third)
     assert bench.take(2) == [1, 3]
+
+
+def test_an_entry_that_came_back_is_examined_again_where_a_commit_moves_it(bench):
+    lane = bench.lane
+    bench.push(8, persistent=True)
+    interest = lane.interest = LaneInterest(evaluated=8)
+    entry = lane.tail[1]
+    lane.remove(entry)
+    entry.redelivered = True
+    lane.give_back(entry)
+    interest.fresh.clear()  # examined by the filters that had come so far
+    bench.commit()
+    assert [e.position for e in lane.returned] == [entry.position]
+    assert list(interest.fresh) == [entry.position]

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.amqp.content import make_message
 from headgate.broker import Broker, VirtualHost
-from headgate.broker.routes import MAX_PROPERTIES
+from headgate.broker.routes import FEW_TESTS, MAX_PROPERTIES
 from headgate.routing.choosing import RandomIndex
 
 
@@ -108,3 +108,29 @@ def test_only_so_many_answers_are_kept(vhost):
         for _ in range(2):  # what came once is not kept
             assert names(vhost, "amq.topic", {"headers": {"n": number}}) == {"a"}
     assert len(vhost._routes.by_properties) == 1
+
+
+def test_a_queue_deleted_behind_a_publish_with_filtered_bindings_is_left_out(vhost):
+    vhost.bind("amq.topic", "a", "#", {})
+    vhost.bind("amq.topic", "b", "#", {"x-filter": "n > 1"})
+    route = vhost.find_route("amq.topic", "k")  # of a publish whose content is still to come
+    message = make_message("amq.topic", "k", {"headers": {"n": 2}}, b"")
+    vhost.delete_queue(vhost.queues["a"])
+    assert vhost.queues_by_properties(message, route) == (vhost.queues["b"],)
+    vhost.delete_queue(vhost.queues["b"])
+    assert vhost.queues_by_properties(message, route) == ()
+
+
+@pytest.mark.parametrize("others", [0, FEW_TESTS])
+def test_a_queue_that_several_bindings_reach_is_found_once(vhost, others):
+    for key, text in (("#", "n > 1"), ("*", "n > 2"), ("k", "n > 3")):
+        vhost.bind("amq.topic", "a", key, {"x-filter": text})
+    vhost.bind("amq.topic", "b", "#", {})
+    vhost.bind("amq.topic", "b", "k", {"x-filter": "n > 3"})
+    for number in range(others):
+        vhost.bind("amq.topic", "a", "#", {"x-filter": f"m = {number}"})
+    route = vhost.find_route("amq.topic", "k")
+    for n, found in ((0, ["b"]), (2, ["a", "b"]), (4, ["a", "b"])):
+        message = make_message("amq.topic", "k", {"headers": {"n": n}}, b"")
+        queues = vhost.queues_by_properties(message, route)
+        assert sorted(queue.name for queue in queues) == found

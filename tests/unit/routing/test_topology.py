@@ -6,7 +6,7 @@ import gc
 import math
 import pickle
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 import pytest
@@ -570,6 +570,35 @@ def test_a_header_that_is_no_time_of_any_calendar_is_routed_and_explained():
     for odd in (datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59), 10**6000, [10**6000]):
         assert topology.route("amq.headers", ("", {"v": odd, "w": "x"})).queues == {"wanted"}
         assert len(topology.explain("amq.headers", ("", {"v": odd, "w": "x"})).reasons) == 2
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("argument", "header", "equal"),
+    [
+        (NOON, NOON, False),
+        (NOON, int(NOON.timestamp()), True),
+        ([NOON], [NOON], True),
+        ({"at": NOON}, {"at": NOON}, True),
+        (None, NOON, True),
+    ],
+)
+@pytest.mark.parametrize("match", ["all", "any", "all-with-x", None])
+def test_a_headers_exchange_takes_a_timestamp_of_a_binding_for_an_integer_as_rabbitmq_does(
+    argument, header, equal, match
+):
+    topology = Topology()
+    topology.declare_queue("q")
+    arguments = {"v": argument} if match is None else {"v": argument, "x-match": match}
+    topology.bind("amq.headers", queue="q", arguments=arguments)
+    assert [binding.arguments["v"] for binding in topology.bindings()] == [argument]
+    assert bool(topology.route("amq.headers", ("", {"v": header})).queues) is equal
+    [reason] = topology.explain("amq.headers", ("", {"v": header})).reasons
+    assert reason.matched is equal
+    topology.unbind("amq.headers", queue="q", arguments=arguments)
+    assert topology.route("amq.headers", ("", {"v": header})).unroutable
 
 
 @pytest.mark.parametrize("arguments", [{5: 1}, {5: 1, "a": 2}, {None: 1}, {b"a": 1}])

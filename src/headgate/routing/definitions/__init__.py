@@ -16,7 +16,8 @@ def read_definitions(path: Path, vhost: str | None = None) -> Definitions:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise TopologyError(f"{path} cannot be read: {problem}") from problem
+        reason = getattr(problem, "strerror", None) or problem
+        raise TopologyError(f"{path} cannot be read: {reason}") from problem
     try:
         return from_toml(text) if path.suffix == ".toml" else from_json(text, vhost)
     except TopologyError as problem:
