@@ -152,6 +152,14 @@ def test_polars_finds_the_same_rows_without_us(path, everything, seed):
     testing.assert_frame_equal(lazy.collect(engine=engine), eager.collect())
 
 
+@pytest.mark.parametrize("values", [[0.5, 3.0], [0.5, None]])
+def test_rows_without_a_header_are_found_where_nulls_are_equal(path, everything, values):
+    listed = pl.col("rate").is_in(values, nulls_equal=True)
+    for where in (listed, ~listed):
+        found = scan_stream(path).filter(where).collect()
+        testing.assert_frame_equal(found, everything.filter(where))
+
+
 # ---- what is pushed ----------------------------------------------------------------------------------
 
 COLUMNS = {
@@ -185,6 +193,9 @@ def push(where):
         (pl.lit("EU") != pl.col("region"), "region <> 'EU'"),
         (pl.lit(3) < pl.col("amount"), "amount > 3"),
         (pl.col("region").is_in(["EU", "US"]), "region IN ('EU', 'US')"),
+        (pl.col("region").is_in(["EU"], nulls_equal=True), "region IN ('EU')"),
+        (~pl.col("region").is_in(["EU"], nulls_equal=True), "TRUE"),
+        (pl.col("region").is_in(["EU", None], nulls_equal=True), "TRUE"),
         (~pl.col("region").is_in(["EU", "US"]), "region NOT IN ('EU', 'US')"),
         (pl.col("amount").is_between(1, 4, closed="left"), "amount >= 1 AND amount < 4"),
         (pl.col("region").str.starts_with("5%"), "region LIKE '5\\%%' ESCAPE '\\'"),

@@ -66,7 +66,7 @@ class Counters:
 
 
 def as_scan_stats(counters: Counters) -> ScanStats:
-    """The counts of chunks as a scan has them."""
+    """Return the counts of chunks as the statistics of a scan."""
     return ScanStats(
         chunks_none=counters.chunks_skipped,
         chunks_all=counters.chunks_passed,
@@ -105,7 +105,7 @@ class Batch:
     lag: int | None = None  # messages that were available and not in the batch
 
     def line(self) -> str:
-        """The batch as a line of JSON, for scripts."""
+        """Return the batch as a line of JSON, for scripts."""
         known = {"batch": self.number, "seconds": round(self.seconds, 3), "lag": self.lag}
         return json.dumps({**known, **asdict(self.counters)}, ensure_ascii=False)
 
@@ -122,7 +122,7 @@ class Account:
     _last_number: int = -1
 
     def add(self, reports: Iterable[Mapping[str, Any]]) -> list[Batch]:
-        """Add the batches of Spark's reports; those that were not added before."""
+        """Add the batches of Spark's reports that were not added before, and return them."""
         batches = map(batch_of, reports)
         added = [b for b in batches if b is not None and b.number > self._last_number]
         for batch in added:
@@ -138,7 +138,7 @@ class Account:
 
 
 def write_account(account: Account, checkpoint: Path) -> None:
-    """Keep what a run has done beside its checkpoint, in one step, for those who look at it."""
+    """Write what a run has done into the folder of its checkpoint, in one step, for commands and pages that show it."""
     counted = {"batches": account.batches, "counters": asdict(account.counters)}
     new = checkpoint / f".{ACCOUNT_FILE}.{os.getpid()}"
     new.write_text(json.dumps(counted, ensure_ascii=False), "utf-8")
@@ -146,7 +146,7 @@ def write_account(account: Account, checkpoint: Path) -> None:
 
 
 def read_counters(checkpoint: Path) -> Counters | None:
-    """What the last run with this checkpoint has done; None when it is not known."""
+    """Read what the last run with this checkpoint has done; None if it is not known."""
     try:
         known = json.loads((checkpoint / ACCOUNT_FILE).read_text("utf-8"))["counters"]
         return Counters(**known)
@@ -155,7 +155,7 @@ def read_counters(checkpoint: Path) -> Counters | None:
 
 
 def batch_of(report: Mapping[str, Any]) -> Batch | None:
-    """The batch that a report of Spark describes; None when no batch ran."""
+    """Return the batch that a report of Spark describes; None if no batch ran."""
     if "addBatch" not in report.get("durationMs", {}):
         return None
     seconds = report["durationMs"].get("triggerExecution", 0) / 1000
@@ -163,7 +163,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
 
 
 def _task_counters(report: Mapping[str, Any]) -> list[str]:
-    """The counters of each task; Spark Connect reports names and values apart."""
+    """Return the counters of each task; Spark Connect reports names and values apart."""
     observed = report.get("observedMetrics", {}).get(OBSERVED, {})
     if "schema" in observed:
         names = [field["name"] for field in observed["schema"]["fields"]]
@@ -172,7 +172,7 @@ def _task_counters(report: Mapping[str, Any]) -> list[str]:
 
 
 def _lag(report: Mapping[str, Any]) -> int | None:
-    """Messages between the end of the batch and the end of all sources; None where offsets do not count messages."""
+    """Count the messages between the end of the batch and the end of all sources; None if offsets do not count messages."""
     lag = 0
     for source in report.get("sources", []):
         reached, latest = map(_positions, (source.get("endOffset"), source.get("latestOffset")))

@@ -38,7 +38,7 @@ class PayloadColumns:
 
 @dataclass(frozen=True, slots=True)
 class SqlStep:
-    """A SQL query over the messages so far, which it calls `messages`."""
+    """A SQL query over the table `messages`: the messages as the step before leaves them."""
 
     sql: str
     watermark: tuple[str, str] | None = None  # a column and a delay
@@ -139,20 +139,20 @@ class Pipeline:
         return own or (FAIL if self.dead_letter is None else DEAD_LETTER)
 
     def places(self) -> tuple[str, ...]:
-        """Every place that keeps messages, once each: two sinks with one place share its commits."""
+        """Return every place that keeps messages, each once: two sinks with one place share its commits."""
         listed = dict.fromkeys([*(sink.to for sink in self.sinks), self.dead_letter])
         return tuple(place for place in listed if place is not None and place != NOWHERE)
 
     def layout_of(self, place: str) -> TableLayout | None:
-        """The layout of a place; None where no sink gives one."""
+        """Return the layout of a place; None if no sink gives one."""
         return next((sink.layout for sink in self.sinks if sink.to == place and sink.layout), None)
 
     def options_of(self, place: str) -> NamePairs:
-        """The options of a place that Spark writes."""
+        """Return the options of a place that Spark writes."""
         return next((sink.options for sink in self.sinks if sink.to == place), ())
 
     def outlets(self) -> dict[str, tuple[int, ...]]:
-        """For each queue the numbers of its places."""
+        """Return for each queue the numbers of its places."""
         number = {place: at for at, place in enumerate(self.places())}
         outlets: dict[str, tuple[int, ...]] = {}
         for sink in self.sinks:

@@ -55,7 +55,7 @@ class Figure:
 
 
 def figure_of(pipeline: Pipeline) -> Figure:
-    """Draw the pipeline, with paths relative to its file."""
+    """Return the figure of a pipeline, with paths relative to its file."""
     edges = [*_source_edges(pipeline), *_binding_edges(pipeline), *_sink_edges(pipeline)]
     nodes = dict.fromkeys(node for edge in edges for node in (edge.start, edge.end))
     return Figure(tuple(nodes), tuple(edges))
@@ -121,7 +121,7 @@ def _target(binding: Binding, pipeline: Pipeline) -> FigureNode:
 
 
 def _relative_place(place: str, pipeline: Pipeline) -> str:
-    """The place as the file writes it, without the file's directory, user, password and settings."""
+    """Return the place as the file writes it, without the file's directory, user, password and settings."""
     if is_queue(place) and (parsed := queue_place(place)).file is None:
         return parsed.shown
     base = f"{pipeline.file.absolute().parent}{os.sep}"
@@ -242,7 +242,7 @@ def to_svg(drawn: Figure) -> str:
 
 
 def columns(drawn: Figure) -> dict[FigureNode, int]:
-    """The column of each node: its distance from the sources, and places last."""
+    """Return the column of each node: its distance from the sources; places are in the last one."""
     steps = {node: 0 for node in drawn.nodes if node.kind == "source"}
     for _ in drawn.nodes:  # exchanges may form a cycle: a step for each node is enough
         for edge in drawn.edges:
@@ -272,7 +272,7 @@ def _width(drawn: Figure, node: FigureNode) -> float:
 
 
 def _conditions(drawn: Figure, node: FigureNode) -> str:
-    """The type of an exchange, or the conditions of the edges that lead here."""
+    """Return the type of an exchange, or the conditions of the edges that lead to the node."""
     if node.detail:
         return node.detail
     return " | ".join(edge.label for edge in drawn.edges if edge.end == node and edge.conditions)

@@ -82,7 +82,8 @@ def read_pipeline(file: str | Path) -> Pipeline:
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as problem:
-        raise PipelineError(str(file), (f"cannot be read: {problem}",)) from problem
+        reason = getattr(problem, "strerror", None) or problem
+        raise PipelineError(str(file), (f"cannot be read: {reason}",)) from problem
     except (ValueError, RecursionError) as problem:
         raise PipelineError(str(file), (f"this is not TOML: {problem}",)) from problem
     return pipeline_of(document, path)
@@ -219,7 +220,7 @@ _SOURCES: Final[dict[str, Callable[[TomlTable, Path], Source]]] = {
 
 
 def _headers(table: TomlTable) -> tuple[tuple[str, str], ...] | None:
-    """The columns that become headers: a list of names, or a table of header = "column"."""
+    """Read the columns that become headers: a list of names, or a table of header = "column"."""
     if "headers" not in table:
         return None
     if isinstance(table.values["headers"], dict):
@@ -267,7 +268,7 @@ def _sink(table: TomlTable, base: Path) -> Sink:
 
 
 def _format_sink(table: TomlTable, base: Path) -> Sink:
-    """A sink of a format that Spark writes."""
+    """Read a sink of a format that Spark writes."""
     table.allow_only("queue", "format", "path", "table", "options", "schema", "partition_by")
     queue, format = (
         table.required_text("queue", '"orders"'),

@@ -1,4 +1,4 @@
-"""Which driver holds a checkpoint: what the file of its lock says. Reading that takes no lock, so it disturbs no driver."""
+"""Which driver holds a checkpoint, read from the file of its lock. Reading takes no lock, so it disturbs no driver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Process(NamedTuple):
 
 
 def process_of(pid: int) -> Process | None:
-    """The running process with that number; None when there is none, or the system has no /proc."""
+    """Return the running process with that number; None if there is none, or the system has no /proc."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
@@ -28,12 +28,12 @@ def process_of(pid: int) -> Process | None:
 
 
 def lock_file(checkpoint: Path) -> Path:
-    """The file whose lock a driver holds."""
+    """Return the file whose lock a driver holds."""
     return checkpoint / FOLDER / LOCK_FILE
 
 
 def parse_holder(content: bytes) -> dict[str, Any]:
-    """The description of a holder in the file of its lock; empty when it is not held, or the holder is not known."""
+    """Parse the description of a holder from the file of its lock; empty if there is no holder, or it is not known."""
     try:
         found = json.loads(content)
     except ValueError:

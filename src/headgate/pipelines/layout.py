@@ -39,14 +39,14 @@ class TableLayout:
     compact_after: int | None = None  # None: small files are never merged by the writer
 
     def partition_names(self) -> tuple[str, ...]:
-        """The names of the folders: region, and day for day(timestamp)."""
+        """Return the names of the folders: region, and day for day(timestamp)."""
         return tuple(
             found[1] if (found := _OF_TIMESTAMP.fullmatch(entry)) else entry
             for entry in self.partition_by
         )
 
     def as_options(self) -> dict[str, str]:
-        """The layout as options of the sink."""
+        """Return the layout as options of the sink."""
         options = {
             "schema": ", ".join(f"`{name}` {type_}" for name, type_ in self.columns),
             "partitionBy": ", ".join(self.partition_by),
@@ -68,7 +68,7 @@ def parse_layout(
 
 
 def split_partitions(text: str) -> tuple[str, ...]:
-    """The entries of a list that an option separates by commas."""
+    """Return the entries of a list that an option separates by commas."""
     return tuple(entry.strip() for entry in text.split(",") if entry.strip())
 
 
@@ -92,7 +92,7 @@ def _parse_columns(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _split_columns(text: str) -> Sequence[str]:
-    """The columns of a schema: commas inside of <> are part of a type."""
+    """Split a schema into its columns; commas inside <> are part of a type."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "<") - (letter == ">")

@@ -48,7 +48,9 @@ _EXAMPLES: Final[dict[PlaceKind, str]] = {
 }
 _PLACE_HINT: Final = "write stream:PATH, queue:sqlite:///PATH, queue:postgresql://…, parquet:PATH or amqp://HOST/#EXCHANGE"
 _QUEUE_HINT: Final = "write queue:sqlite:///PATH#name or queue:postgresql://host/database#name"
-_URL_CODES: Final = {ord(c): quote(c) for c in "%#?"}  # these end a path in a URL, or begin a code
+_URL_CODES: Final = {
+    ord(c): quote(c) for c in "%#?"
+}  # these end a path in a URL, or begin a %-escape
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class SparkPlace:
 
 
 def place_kind(text: str) -> PlaceKind | None:
-    """The kind of place the text begins with; None when it begins with no kind."""
+    """Return the kind of place that the text begins with; None if it begins with no kind."""
     kind, colon, _ = text.partition(":")
     return _KINDS.get(kind) if colon else None
 
@@ -224,7 +226,7 @@ def _absolute_queue(rest: str, queue: str, base: Path) -> str:
 
 
 def absolute_path(path: str, base: Path) -> str:
-    """The path relative to `base`; a URI is left as it is."""
+    """Return the path in full, relative to `base`; a URI is left as it is."""
     if "://" in path or path.startswith("file:"):
         return path
     return str((base / Path(path).expanduser()).absolute())
@@ -236,7 +238,7 @@ def is_same_location(one: str, other: str) -> bool:
 
 
 def canonical_location(location: str) -> str:
-    """The path without links and dots; a location on another file system as it is written."""
+    """Return the path without links and dots; a location on another file system as it is written."""
     try:
         local = local_path(location)
     except SparkOptionsError:  # what cannot be a path is equal to no other location
@@ -245,7 +247,7 @@ def canonical_location(location: str) -> str:
 
 
 def local_path(location: str) -> Path | None:
-    """The location as a path without links and dots; None when it is on another file system."""
+    """Return the location as a path without links and dots; None if it is on another file system."""
     try:
         parts = urlsplit(location)
         if not parts.scheme:

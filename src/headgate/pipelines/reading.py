@@ -1,4 +1,4 @@
-"""The keys of a pipeline file for what becomes of rows between the source and the exchange.
+"""The keys of a pipeline file that say what becomes of rows between the source and the exchange.
 
 [source]    payload = "json", payload_schema = "customer string, amount double"
             payload = "avro", payload_schema = "order.avsc"; payload = "protobuf", payload_schema = "order.desc#shop.Order"
@@ -36,7 +36,7 @@ _EXAMPLES: Final = {
 def read_reading(
     document: dict[str, Any], base: Path, problems: Problems, source: Source | None
 ) -> Reading:
-    """Read these keys of a file."""
+    """Read what becomes of rows between the source and the exchange."""
     values = document.get("source", {})
     table = TomlTable(values if isinstance(values, dict) else {}, "[source]", problems)
     steps = document.get("step", [])
@@ -54,7 +54,7 @@ def read_reading(
 
 
 def _malformed(table: TomlTable) -> str | None:
-    """What to do with payloads of a stream or queue that cannot be decoded."""
+    """Read what to do with payloads of a stream or queue that cannot be decoded."""
     policy = table.text("malformed")
     if policy is not None and "payload" not in table:
         table.add_problem('malformed is for payloads that are decoded: add payload = "json"')
@@ -79,7 +79,7 @@ def _payload(table: TomlTable, base: Path) -> PayloadColumns | None:
 
 
 def _schema_text(table: TomlTable, format: str, schema: str, base: Path) -> str:
-    """The schema with its file read, or with an absolute path where Spark reads the file."""
+    """Return the schema: of Avro the text, also from a file; of Protobuf the absolute path of the file, which Spark reads."""
     if format == "avro" and not schema.lstrip().startswith(("{", '"', "[")):
         try:
             schema = Path(absolute_path(schema, base)).read_text("utf-8")

@@ -80,7 +80,7 @@ def _read_tables(document: dict[str, Any], exchanges: list[Any], problems: Probl
 
 
 def _declare(topology: Topology, number: int, table: Any, problems: Problems) -> str:
-    """Declare an exchange; its name."""
+    """Declare an exchange; return its name."""
     where = "[exchange]" if number == 1 else f"[[exchange]] {number}"
     name = table.get("name", DEFAULT_NAME) if isinstance(table, dict) else DEFAULT_NAME
     try:
@@ -96,7 +96,7 @@ def _declare(topology: Topology, number: int, table: Any, problems: Problems) ->
 def _bind(
     topology: Topology, exchange: str, table: Any, where: str, problems: Problems
 ) -> str | None:
-    """Bind as the table says; the queue's name when it cannot be bound."""
+    """Bind as the table says; return None, or the queue's name if that is refused."""
     table = {"from": exchange, **table} if isinstance(table, dict) else table
     try:
         arguments = read_binding(table, where)
@@ -130,7 +130,7 @@ def check_partners(routes: Routes | None, sinks: Iterable[Sink], problems: Probl
 
 
 def reachable_queues(routes: Routes) -> Iterator[str]:
-    """The queues that a message can reach from the entry exchange."""
+    """Yield the queues that a message can reach from the entry exchange."""
     exchanges, work, seen = routes.topology.exchanges, [routes.exchange], {routes.exchange}
     for name in work:
         if name not in exchanges:

@@ -34,7 +34,7 @@ _FORMAT_MESSAGES: Final = {"headgate": _MESSAGES, "kafka": "maxOffsetsPerTrigger
 
 
 def check_format(source: FormatSource) -> Iterator[str]:
-    """Problems that would keep Spark from reading the source."""
+    """Yield the problems that would keep Spark from reading the source."""
     format = source.format.lower()
     if format in _FILE_FORMATS:
         yield from _check_path(source)
@@ -73,21 +73,21 @@ def _check_kafka(options: set[str]) -> Iterator[str]:
 
 
 def messages_option(source: Source) -> str | None:
-    """The option of the source that limits the messages of a batch; None where it has none."""
+    """Return the option of the source that limits the messages of a batch; None if it has none."""
     if not isinstance(source, FormatSource):
         return _MESSAGES
     return _FORMAT_MESSAGES.get(source.format.lower())
 
 
 def bytes_option(source: Source) -> str | None:
-    """The option of the source that limits the bytes of a batch; None where it has none."""
+    """Return the option of the source that limits the bytes of a batch; None if it has none."""
     if isinstance(source, FormatSource):
         return _BYTES if source.format.lower() in ("headgate", *_FILE_FORMATS) else None
     return _BYTES if isinstance(source, StreamSource) else None
 
 
 def limit_options(pipeline: Pipeline) -> dict[str, str]:
-    """The options that limit a batch: those of the file, else defaults where a place is a queue."""
+    """Return the options that limit a batch: those of the file, else defaults if a place is a queue."""
     source = pipeline.source
     own = {
         messages_option(source): pipeline.max_messages_per_trigger,

@@ -58,7 +58,7 @@ class TomlTable:
         return default if value is None else value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A text or a list of texts."""
+        """Return a text, or a list of texts, as a tuple."""
         value = self.values.get(key, [])
         items = [value] if isinstance(value, str) else value
         if isinstance(items, list) and all(isinstance(text, str) for text in items):
@@ -78,6 +78,6 @@ class TomlTable:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """The known word closest to an unknown one, or all of them."""
+    """Return a hint at the known word closest to an unknown one, or at all of them."""
     close = get_close_matches(word, known := sorted(known), 1)
     return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(known)}"

@@ -1,12 +1,12 @@
 """A predicate of Polars -> a filter that is TRUE for all rows the predicate selects, and for as few others as possible.
 
-The predicate arrives as the JSON of Polars' expression tree. What is not known here, or what a filter decides differently,
-is left out, which is always right: Polars applies the whole predicate to the rows that the filter leaves.
+The predicate arrives as the JSON of Polars' expression tree. Parts that are unknown here, or that a filter decides differently,
+are left out, which is always right: Polars applies the whole predicate to the rows that the filter leaves.
 
 - A column shows one kind of a header. The filter compares a header of any kind, so it selects at least these rows.
-- Integers are compared with integers exactly. Doubles are compared with literals below 2^53 alone, since a column of doubles
+- Integers are compared with integers exactly. Doubles are compared only with literals below 2^53, since a column of doubles
   shows integers as the nearest double.
-- Texts are ordered by code points by both.
+- Polars and the filter order texts by code points.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Node = Any  # a part of the JSON tree: a dict with one key, or text
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a scan is asked for: a filter, and offsets in [low, high)."""
+    """The parts of a predicate that a scan applies: a filter, and offsets in [low, high)."""
 
     filter: Filter = TRUE
     low: int = 0
@@ -177,11 +177,11 @@ def _function(node: Node, columns: Mapping[str, PlainColumn]) -> Filter | None:
 
 
 def _negated(node: Node, columns: Mapping[str, PlainColumn]) -> Filter | None:
-    """Translate the negation of a membership; those of comparisons Polars has turned into others already."""
-    name, inputs, _ = _call(node)
+    """Translate a negated `is_in`; a negated comparison arrives as the opposite one."""
+    name, inputs, options = _call(node)
     column = _column(inputs[0], columns) if inputs else None
-    if name != "IsIn" or column is None:
-        return None
+    if name != "IsIn" or column is None or options.get("nulls_equal"):
+        return None  # with `nulls_equal`, a row without a value is in no list of values: it is selected
     return _membership(column, inputs[1], negated=True)
 
 

@@ -6,9 +6,9 @@
     orders = scan_stream("data/orders")
     orders.filter(pl.col("region") == "EU", pl.col("amount") > 100).group_by("region").len().collect()
 
-Polars hands its predicate and its projection to the scan. What a filter can say is answered by the stream, which then opens
-only the chunks that may match and reads only the columns that are used; Polars itself applies the whole predicate
-to the rows that are left.
+Polars hands its predicate and its projection to the scan. The stream applies the parts of the predicate that a filter can
+express: it opens only the chunks that may match, and reads only the columns that are used. Polars itself applies the whole
+predicate to the rows that are left.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _open(path: Path) -> Stream | SuperStream:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What Polars asks for batches when a frame is collected."""
+    """Reads the batches of a stream for Polars whenever a frame is collected."""
 
     path: Path
     filter: Filter
@@ -129,11 +129,11 @@ class _Source:
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator[pl.DataFrame]:
-        """Yield the rows that the predicate selects, of the first `n_rows`."""
+        """Yield those of the first `n_rows` rows that the predicate selects."""
         wanted = self.schema.names if with_columns is None else with_columns
         tested = [] if predicate is None else predicate.meta.root_names()
         names = [name for name in self.schema.names if name in {*wanted, *tested}]
-        # The first rows are counted before the predicate: then it may leave none out.
+        # `n_rows` counts rows before the predicate is applied, so then the scan must not leave any out.
         pushed = Pushed()
         if predicate is not None and n_rows is None:
             pushed = _translate(predicate, self._columns())

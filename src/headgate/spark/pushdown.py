@@ -6,7 +6,7 @@ Conditions that Spark decides differently (NaN, the order of booleans, collation
 
 PySpark up to 4.3 keeps what a reader took over, and the plan made with it, on the source, which all scans of a DataFrame
 or view share: a second use of it would be answered with the conditions of the first. With these versions the reader
-takes over none, Spark applies its conditions to all rows, and only the option `filter` skips rows before that.
+takes over no condition, Spark applies its conditions to all rows, and only the option `filter` skips rows before that.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PushedConditions:
     high: int = INT64_MAX
 
     def and_also(self, other: PushedConditions) -> PushedConditions:
-        """The conjunction of both."""
+        """Join both by AND: rows must meet the conditions of each."""
         terms = [term for term in (self.filter, other.filter) if term != TRUE]
         return PushedConditions(
             join_terms(And, terms) if terms else TRUE,
@@ -262,7 +262,7 @@ class PushdownReader(DataSourceReader):
             self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
 
     def take(self, filters: Iterable[SparkFilter]) -> Iterator[SparkFilter]:
-        """Take over the conditions that can be answered here; the others are returned."""
+        """Take over the conditions that can be translated, and yield the others."""
         known = {column.name: column for column in self.columns}
         for filter in filters:
             pushed = translate(filter, known)
@@ -272,7 +272,7 @@ class PushdownReader(DataSourceReader):
                 self.pushed = self.pushed.and_also(pushed)
 
     def add_pushed(self, filter: Filter) -> Filter:
-        """The filter of the options and the conditions that were taken over."""
+        """Join the filter of the options and the conditions taken over by AND."""
         return join_terms(And, (filter, self.pushed.filter))
 
     def projection(self) -> Projection:

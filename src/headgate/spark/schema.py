@@ -102,18 +102,18 @@ class SchemaColumn:
     holds: ColumnContent
     type: str  # as Spark writes it
     nullable: bool = True
-    field: Field | None = None  # what a filter calls it
+    field: Field | None = None  # the field of filters that it shows
     views: tuple[View, ...] = ()  # the kinds of values that it shows
     scope: Scope = "header"  # of a map
 
 
 def reading_columns(schema: StructType, *, decodes: bool = False) -> tuple[SchemaColumn, ...]:
-    """The columns of a schema that is read from streams; refuses those that cannot be filled."""
+    """Parse the columns of a schema that is read from streams, and refuse those that cannot be filled."""
     return _check_nullable(_columns(schema, decodes=decodes))
 
 
 def queue_columns(schema: StructType) -> tuple[SchemaColumn, ...]:
-    """The columns of a schema that is read from a queue; refuses those that cannot be filled."""
+    """Parse the columns of a schema that is read from a queue, and refuse those that cannot be filled."""
     return _check_nullable(_columns(schema, {**_SYSTEM_TYPES, **STANDING}))
 
 
@@ -125,14 +125,14 @@ def _check_nullable(columns: tuple[SchemaColumn, ...]) -> tuple[SchemaColumn, ..
 
 
 def _may_be_absent(column: SchemaColumn) -> bool:
-    """Whether a message may lack the column's value. It may lack any header: in a stream, `_state` is one."""
+    """Whether a message may lack the column's value, as it may lack any header; in a stream, `_state` is a header too."""
     if column.holds in ("standing", "system"):
         return column.name not in _ALWAYS_THERE
     return column.holds in ("field", "decoded")
 
 
 def writing_columns(schema: StructType) -> tuple[SchemaColumn, ...]:
-    """The columns of a schema that is written; refuses those that cannot be stored."""
+    """Parse the columns of a schema that is written, and refuse those that cannot be stored."""
     return _columns(schema, {**_SYSTEM_TYPES, "payload": ("binary", "string")})
 
 
@@ -170,7 +170,7 @@ def _decoded_column(field: StructField) -> SchemaColumn:
 
 
 def table_columns(columns: Iterable[tuple[str, str]]) -> tuple[SchemaColumn, ...]:
-    """The columns of a table's layout, given by names and types; refuses those that cannot be filled."""
+    """Parse the columns of a table's layout, given by names and types, and refuse invalid ones."""
     return tuple(_column(name, type_, True, _SYSTEM_TYPES) for name, type_ in columns)
 
 
@@ -233,7 +233,7 @@ def _require_type(name: str, type_: str, allowed: Sequence[str]) -> None:
         if name == "payload" and type_.startswith("struct<"):
             raise SparkSchemaError(
                 name,
-                f'is bytes; its fields are the column decoded: .option("payload", "json"), decoded {type_}',
+                f'is bytes; to read its fields, add .option("payload", "json") and the column decoded {type_}',
             )
         raise SparkSchemaError(
             name,

@@ -25,6 +25,7 @@ from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
 from headgate.spark.fork_server import ForkServer
 from headgate.spark.java import discard_archive, java_home
+from headgate.spark.startup import convert_without_pandas, create_without_ml
 from headgate.spark.worker_launcher import SERVER_VARIABLE
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+LEAST_PYSPARK: Final = (4, 2)  # before, a stream of Python had no Trigger.AvailableNow
 DEFAULT_CORES: Final = 16  # assumed where Spark does not report the number
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _MASTER: Final = "spark.master"
@@ -60,7 +62,7 @@ def session(
     master: str | None = None,
     config: Mapping[str, object] = MappingProxyType({}),
 ) -> SparkSession:
-    """The running session, or a new one on `master`, by default the setting `spark_master`.
+    """Return the running session, or start a new one on `master`, by default the setting `spark_master`.
 
         from pathlib import Path
 
@@ -74,11 +76,25 @@ def session(
         rows = spark.read.format("headgate").option("filter", "region = 'EU'").load(str(place))
         assert rows.count() == 1
 
-    `config` holds settings of Spark: `session(config={"spark.driver.memory": "4g"})`.
+    `config` holds settings of Spark for a new session: `session(config={"spark.driver.memory": "4g"})`.
     """
     running = running_session()
-    if running is not None:
-        return running
+    return running or _new_session(name, master, config, ml=True)
+
+
+def command_session(
+    name: str = "headgate",
+    master: str | None = None,
+    config: Mapping[str, object] = MappingProxyType({}),
+) -> SparkSession:
+    """Return the running session, or start a new one for a command, which calls nothing of `pyspark.ml`: it starts faster."""
+    running = running_session()
+    return running or _new_session(name, master, config, ml=False)
+
+
+def _new_session(
+    name: str, master: str | None, config: Mapping[str, object], *, ml: bool
+) -> SparkSession:
     overrides = {key: _text(value) for key, value in config.items()}
     cluster = choose_master(master, overrides, os.environ)
     check_python(cluster, os.environ)
@@ -90,23 +106,33 @@ def session(
         # Faster than TCP, and private. Workers that are no forks of ours print a traceback when such a socket is closed.
         overrides = {"spark.python.unix.domain.socket.enabled": "true", **overrides}
     cores = os.cpu_count() or 1
-    for key, value in settings(cluster, overrides, cores=cores, scratch=_scratch()).items():
+    options = settings(cluster, overrides, cores=cores, scratch=_scratch())
+    for key, value in options.items():
         builder = builder.config(key, value)
+    here = cluster is not None and cluster.on_this_machine
+    lean = here and not ml and load_settings(environment=os.environ).spark_fast_start
+
+    def create() -> SparkSession:
+        if lean:
+            create_without_ml({"spark.app.name": name, **options})
+        return builder.getOrCreate()
+
+    convert_without_pandas()
     with _environment(variables):
-        spark = _start(builder, variables, overrides.get("spark.jars.packages"))
-    if cluster is not None and cluster.on_this_machine:
+        spark = _start(create, variables, overrides.get("spark.jars.packages"))
+    if here:
         _at_exit(_release_output, spark)
     return spark
 
 
 def _start(
-    builder: SparkSession.Builder, variables: Mapping[str, str], packages: str | None
+    create: Callable[[], SparkSession], variables: Mapping[str, str], packages: str | None
 ) -> SparkSession:
     """Start the session; if its JVM does not start from an archive of classes, delete that and start again."""
     from pyspark.errors import PySparkRuntimeError
 
     try:
-        return builder.getOrCreate()
+        return create()
     except PySparkRuntimeError as problem:
         if problem.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
@@ -121,7 +147,7 @@ def _start(
         _log.warning(
             "Java did not start from its archive of classes in %s, which was deleted", home
         )
-        return builder.getOrCreate()
+        return create()
 
 
 def _release_output(spark: SparkSession) -> None:
@@ -156,10 +182,22 @@ def spark_is_installed() -> bool:
 
 def _session_class() -> type[SparkSession]:
     try:
+        import pyspark
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtra("spark", "a Spark session") from None
+    check_pyspark(pyspark.__version__)
     return SparkSession
+
+
+def check_pyspark(version: str) -> None:
+    """Refuse a version that lacks what the source and the sink are made of."""
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < LEAST_PYSPARK:
+        least = ".".join(map(str, LEAST_PYSPARK))
+        raise SparkError(
+            f"Headgate needs PySpark {least} or newer, and {version} is installed: "
+            "pip install --upgrade 'headgate[spark]' (in a clone: pip install --upgrade -e '.[spark]')"
+        )
 
 
 # ---- settings ----------------------------------------------------------------------------------------
@@ -323,7 +361,7 @@ def _fork_server_variables() -> Mapping[str, str]:
     try:
         server = ForkServer()
     except OSError as problem:
-        _log.info("Spark starts every Python worker by itself: %s", problem)
+        _log.info("no fork server, so Spark starts every Python worker itself: %s", problem)
         return {}
     _at_exit(server.close)
     return server.variables

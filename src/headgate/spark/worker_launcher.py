@@ -44,7 +44,7 @@ def become_python(arguments: list[str]) -> NoReturn:
 
 
 def without_archive(python_path: str) -> list[str]:
-    """The entries of a PYTHONPATH but for Spark's `pyspark.zip`, which holds the installed PySpark without compiled code."""
+    """Remove `pyspark.zip` from the entries of a PYTHONPATH: it holds the installed PySpark without compiled code."""
     entries = [entry for entry in python_path.split(os.pathsep) if entry]
     return [entry for entry in entries if os.path.basename(entry) != "pyspark.zip"]
 
@@ -101,7 +101,7 @@ def kill(child: int, number: int) -> None:
 
 
 def exit_with(status: int) -> NoReturn:
-    """End as the process of that wait status ended."""
+    """End this process with the exit code or the signal of a wait status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:

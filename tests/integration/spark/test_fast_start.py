@@ -167,3 +167,60 @@ def test_a_session_starts_without_what_makes_it_fast(
     assert [is_forked(each) for each in found] == ["XDG_CACHE_HOME" in variables] * 2
     archives = [option for option in found[0]["java"] if "Archive" in option]
     assert bool(archives) is ("PYSPARK_PYTHON" in variables)
+
+
+# ---- what is left out --------------------------------------------------------------------------------
+
+LEAN_PROGRAM = """
+import json, sys
+import numpy
+from headgate import spark as ours
+from pyspark.sql import functions
+
+spark = getattr(ours, sys.argv[1])(master="local[1]", config={"spark.sql.shuffle.partitions": "3"})
+catalyst = spark._jvm.org.apache.spark.sql.catalyst
+name = catalyst.FunctionIdentifier("vector_to_array")
+print(json.dumps({
+    "pandas": "pandas" in sys.modules,
+    "ml": getattr(catalyst.analysis, "FunctionRegistry$").__getattr__("MODULE$").internal().functionExists(name),
+    "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
+    "warehouse": spark.conf.get("spark.sql.warehouse.dir"),
+    "application": spark.sparkContext.appName,
+    "same": ours.session() is spark,
+    "sum": spark.range(4).select(functions.sum(functions.col("id") + functions.lit(numpy.int64(2)))).first()[0],
+}), flush=True)
+ours.stop_session(spark)
+again = ours.session(master="local[1]")
+print(json.dumps({"count": again.range(5).count()}), flush=True)
+ours.stop_session(again)
+"""
+
+
+@pytest.mark.parametrize(("start", "ml"), [("session", True), ("command_session", False)])
+def test_a_session_starts_without_pandas_and_a_commands_session_without_ml(
+    tmp_path: Path, start: str, ml: bool
+) -> None:
+    sockets = tmp_path / "sockets"
+    sockets.mkdir()
+    environ = {name: text for name, text in os.environ.items() if name != "PYSPARK_PYTHON"}
+    finished = subprocess.run(
+        [sys.executable, "-c", LEAN_PROGRAM, start],
+        env={**environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(sockets)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    found, again = map(json.loads, finished.stdout.splitlines())
+    warehouse = found.pop("warehouse")
+    assert "headgate-spark-" in warehouse
+    assert found == {
+        "pandas": False,
+        "ml": ml,
+        "partitions": "3",
+        "application": "headgate",
+        "same": True,
+        "sum": 14,
+    }
+    assert again == {"count": 5}
+    assert [left for left in sockets.iterdir() if left.is_socket()] == []

@@ -86,7 +86,7 @@ def test_the_column_needs_the_option_and_is_not_written():
     for refuse in (reading_columns, writing_columns):
         with pytest.raises(SparkSchemaError, match="a header cannot be struct"):
             refuse(schema)
-    with pytest.raises(SparkSchemaError, match="its fields are the column decoded"):
+    with pytest.raises(SparkSchemaError, match="to read its fields, add"):
         reading_columns(StructType().add("payload", StructType().add("a", "string")))
 
 

@@ -279,10 +279,20 @@ def test_no_session_is_started_for_a_cluster_that_does_not_answer(monkeypatch, r
 def test_packages_that_cannot_be_downloaded_are_named_and_the_archive_of_classes_stays(monkeypatch):
     from pyspark.errors import PySparkRuntimeError
 
-    class Failing:
-        def getOrCreate(self):
-            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    def fail():
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
     monkeypatch.setattr(sessions, "discard_archive", lambda home: pytest.fail("it is not broken"))
     with pytest.raises(SparkError, match=r"download io.delta:delta-spark_2.13:4.0.0.*spark\.jars="):
-        sessions._start(Failing(), {}, "io.delta:delta-spark_2.13:4.0.0")
+        sessions._start(fail, {}, "io.delta:delta-spark_2.13:4.0.0")
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "4.0.3", "4.1.4", "4.1.0.dev1"])
+def test_a_pyspark_that_is_too_old_is_refused_with_the_remedy(version):
+    with pytest.raises(SparkError, match=r"needs PySpark 4\.2 or newer.*pip install --upgrade"):
+        sessions.check_pyspark(version)
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.3.0", "4.10.1", "5.0.0"])
+def test_a_pyspark_that_has_what_is_needed_is_accepted(version):
+    sessions.check_pyspark(version)

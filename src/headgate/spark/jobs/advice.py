@@ -95,7 +95,7 @@ class StreamAdvice:
     sizes: tuple[SizeOutlook, ...]
     restrictions: tuple[RestrictionOutlook, ...]
     sealed_space: float  # Bloom filters of sealed segments, as a share of the stream
-    hot_space: float  # the index of hot segments likewise
+    hot_space: float  # the index of hot segments, as a share of the stream
 
     @property
     def changes(self) -> bool:
@@ -117,7 +117,10 @@ def advise(
     weighing: Weighing = "uniform",
     on_progress: OnProgress | None = None,
 ) -> StreamAdvice:
-    """Advice for these filters, or for equality on every header. `sample=0` measures every segment."""
+    """Advise on storage for these filters, or for equality on each of the most frequent headers.
+
+    `sample` is the number of segments to measure; 0 measures all.
+    """
     own = [filter_subject(filter, now_us()) for filter in filters]
     options, segments = load_options(Path(path)), segment_ranges(path)
     ranges = sample_ranges(segments, sample or len(segments))
@@ -166,7 +169,7 @@ def _outlooks(trials: Trials, *tallies: Tally) -> Iterator[Outlook]:
 
 
 def _choose_design(trials: Trials) -> tuple[Tally, tuple[str, ...], Tally, list[DesignOutlook]]:
-    """The tally of now, the headers to index, the tally with these after sealing, and all designs that were tried."""
+    """Find the headers to index. Also return the tallies as stored and after sealing with them, and all designs tried."""
     candidates = sorted({name for subject in trials.subjects for name in subject.headers})
     best: tuple[str, ...] = ()
     now, unclustered = trials.try_now_and_sealed()
@@ -187,13 +190,13 @@ def _choose_design(trials: Trials) -> tuple[Tally, tuple[str, ...], Tally, list[
 
 
 def _extend(designs: Sequence[tuple[str, ...]], names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Each design with one more header; the order of headers makes no difference."""
+    """Extend each design by one header; the order of headers makes no difference."""
     larger = {tuple(sorted({*design, name})) for design in designs for name in names}
     return sorted(larger - {tuple(sorted(design)) for design in designs})
 
 
 def _present_sizes(indexed: tuple[str, ...], current: StreamOptions) -> set[int]:
-    """The stream's current size, if its filters are of the same kind; RabbitMQ's size where no header is indexed."""
+    """The size to try besides the usual: the stream's own if its filters are of the same kind, else RabbitMQ's for filter values."""
     if bool(indexed) == bool(current.indexed):
         return {current.filter_size}
     return set() if indexed else {DEFAULT_SEED_BYTES}
@@ -286,7 +289,7 @@ def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") 
 
 
 def shorten(text: str, most: int) -> str:
-    """The text, cut to `most` characters."""
+    """Cut the text to `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -26,8 +26,6 @@ from headgate.streams.cold import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Called with the number of written Parquet files, and of all that will be written.
-
 WAVE_TASKS_PER_CORE: Final = 4  # of one wave
 _RESULT: Final = pa.schema(
     [
@@ -57,7 +55,10 @@ def compact(
     clock: Callable[[], int] = now_us,
     on_progress: OnProgress | None = None,
 ) -> CompactionResult:
-    """Move sealed segments of a stream to the cold tier: all, those of messages older than this, or those before an offset."""
+    """Move sealed segments of a stream to the cold tier: all, those of messages older than this, or those before an offset.
+
+    `on_progress` is called with the number of Parquet files that are written, and of all that will be written.
+    """
     now = clock()
     return compaction.compact(
         path,

@@ -86,7 +86,10 @@ def replay(
     on_progress: Callable[[int, int, int], None] | None = None,
     batch_bytes: int = BATCH_BYTES,
 ) -> ReplayResult:
-    """Replay the matches; `on_progress` is called with the numbers of messages, finished batches and all batches."""
+    """Replay the matching messages of a stream to a place; a run with the id of an earlier one continues it.
+
+    `on_progress` is called with the numbers of messages, finished batches and all batches.
+    """
     from headgate.streams.write import WriterLock
 
     name = run_id or uuid4().hex
@@ -131,7 +134,7 @@ class _Job:
     query: StreamQuery
 
     def commit(self, number: int, low: int, high: int) -> int:
-        """Scan, stage and commit one batch; the number of its messages."""
+        """Scan, stage and commit one batch, and return the number of its messages."""
         start, end = {self.path: low}, {self.path: high}
         tasks = plan_tasks([self.path], self.query, start=start, end=end, catalog_of=_open_catalog)
         ranges = sorted(one for task in tasks for one in task)

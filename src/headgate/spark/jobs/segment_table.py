@@ -36,7 +36,7 @@ Part: TypeAlias = dict[str, pa.Array]  # the columns of one chunk
 
 @dataclass(frozen=True, slots=True)
 class SegmentTable:
-    """Columns by name; a column that is null in every row is left out."""
+    """The messages of a segment as columns by name; a column that is null in every row is left out."""
 
     first_offset: int
     columns: dict[str, SegmentColumn]

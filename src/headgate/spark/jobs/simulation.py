@@ -83,7 +83,7 @@ class Tally:
 
 
 def add_tallies(one: Tally, other: Tally) -> Tally:
-    """The sum for two parts of a stream."""
+    """Add up the tallies of two parts of a stream."""
     return Tally(
         one.chunks + other.chunks,
         one.size + other.size,
@@ -141,12 +141,12 @@ class Simulation:
     # ---- as stored -----------------------------------------------------------------------------------
 
     def as_stored(self, filters: Sequence[Filter]) -> Tally:
-        """The verdicts on the segment's chunks as they are stored."""
+        """Tally what the filters read of the chunks as they are stored."""
         segment = self.segment
         return _tally(segment.facts(), segment.lengths(), filters, 0, segment.pages)
 
     def matching(self, filters: Sequence[Filter]) -> Tally:
-        """A tally of messages instead of chunks: matching messages count as read."""
+        """Tally messages instead of chunks: matching messages count as read."""
         hits = [sum(map(_hits, repeat(compile_mask(f)), self._chunks())) for f in filters]
         return Tally(len(self.rows), len(self.rows), 0, tuple(hits), tuple(hits))
 
@@ -157,7 +157,7 @@ class Simulation:
     # ---- sealed --------------------------------------------------------------------------------------
 
     def sealed(self, indexed: Sequence[str], filters: Sequence[Filter]) -> Tally:
-        """The verdicts after sealing, with rows clustered by these headers."""
+        """Tally what the filters would read after sealing, with rows clustered by these headers."""
         fields = [FILTER_VALUE, *(Field("header", name) for name in indexed)]
         keys = [key for field in fields if (key := self._key(field)) is not None]
         clustering = cluster(self.rows.groups, keys, self.rows.sizes)
@@ -192,7 +192,7 @@ class Simulation:
     # ---- hot -----------------------------------------------------------------------------------------
 
     def hot(self, shapes: Sequence[IndexShape], filters: Sequence[Filter]) -> list[Tally]:
-        """The verdicts before sealing: rows in publishing order, a Bloom filter for each chunk; for each shape of the index."""
+        """Tally what the filters would read before sealing, in publishing order, for each shape of the Bloom filters."""
         chunks = _publishing_order(len(self.rows), self.cuts)
         hashes = self._hashes(chunks, {field for shape in shapes for field in shape.fields})
         lengths, known = self._lengths(chunks), _ranges(self.rows.columns, chunks)
@@ -210,7 +210,7 @@ class Simulation:
     def seeded(
         self, header: str, shapes: Sequence[IndexShape], values: Sequence[Scalar]
     ) -> list[Tally]:
-        """The verdicts before sealing with this header as the filter value: for each shape, on equality with each value."""
+        """Tally what equality with each value would read before sealing, with this header as filter value, for each shape."""
         chunks, field = _publishing_order(len(self.rows), self.cuts), Field("header", header)
         hashes = {FILTER_VALUE: _hashes_in(FILTER_VALUE, field, self.rows.columns, chunks)}
         lengths = self._lengths(chunks)
@@ -224,7 +224,7 @@ class Simulation:
         return tallies
 
     def restricted(self, header: str, filters: Sequence[Filter]) -> Tally:
-        """The verdicts when a new chunk begins wherever the header's value changes, in publishing order."""
+        """Tally what the filters would read if a new chunk began wherever the header's value changes, in publishing order."""
         field = Field("header", header)
         key = self._key(field)
         assert key is not None, "a header that no message has cannot restrict chunks"
@@ -246,7 +246,7 @@ def _hits(mask: Mask, chunk: Chunk) -> int:
 
 
 def views_of(columns: Mapping[str, SegmentColumn], field: Field) -> dict[str, SegmentColumn]:
-    """The columns with comparable values of a field."""
+    """Select the columns with comparable values of a field."""
     named = {name: parse_column_name(name) for name in columns}
     return {n: columns[n] for n, (f, view) in named.items() if f == field and view != "opaque"}
 
@@ -261,7 +261,7 @@ def _stored_cuts(segment: Segment, rows: SegmentTable, chunk_messages: int) -> S
 
 
 def _split_long(starts: npt.NDArray[np.signedinteger], count: int, most: int) -> Starts:
-    """The starts of chunks, with more of them where a chunk would be too long."""
+    """Split chunks that would be too long, and return the starts of all chunks."""
     longer = [
         np.arange(start, end, most)
         for start, end in zip(starts, np.append(starts[1:], count), strict=True)
@@ -292,7 +292,7 @@ def _hot_facts(chunks: Clustering, known: Mapping[Field, FieldFacts], probe: Val
 def _hashes_in(
     name: Field, field: Field, columns: Mapping[str, SegmentColumn], chunks: Clustering
 ) -> list[Hashes]:
-    """The hashes of the distinct values of `field` in each chunk, as values of the field `name`."""
+    """Hash the distinct values of `field` in each chunk, as values of the field `name`."""
     parts = [hashes_of_chunks(name, c, chunks) for c in views_of(columns, field).values()]
     if not parts:
         return [np.empty((0, 2), np.uint64)] * len(chunks.starts)
@@ -302,7 +302,7 @@ def _hashes_in(
 def _bloom_probe(
     shape: IndexShape, hashes: Mapping[Field, Sequence[Hashes]], starts: Starts
 ) -> ValueProbe:
-    """A probe with the Bloom filters of a hot segment; the salt of a chunk is the number of its first row."""
+    """Build the Bloom filters of a hot segment and return their probe; the salt of a chunk is the number of its first row."""
     built = [
         _build_bloom(shape, {f: hashes[f][i] for f in shape.fields}, s)
         for i, s in enumerate(starts)
@@ -324,7 +324,7 @@ def _bloom_probe(
 def _build_bloom(
     shape: IndexShape, hashes: Mapping[Field, Hashes], start: int
 ) -> tuple[bloom.Filters, frozenset[Field]]:
-    """A chunk's Bloom filter and the fields it covers: those with few values first, while there is room."""
+    """Build a chunk's Bloom filter. It covers the fields with few values first, while there is room; these are returned too."""
     room, covered = room_for(shape), []
     for field in sorted(hashes, key=lambda field: len(hashes[field])):
         if len(hashes[field]) <= room:

@@ -60,7 +60,7 @@ NO_VALUES: Final = Distinct(np.empty(0, np.uint64))
 
 
 def distinct_of(hashes: HashArray, values_at: ValuesAt) -> Distinct:
-    """The sketch of distinct values with these hashes."""
+    """Make the sketch of distinct values with these hashes."""
     few = np.argpartition(hashes, KEPT)[:KEPT] if len(hashes) > KEPT else np.arange(len(hashes))
     order = few[np.argsort(hashes[few])]
     first = order[:SAMPLED]
@@ -69,7 +69,7 @@ def distinct_of(hashes: HashArray, values_at: ValuesAt) -> Distinct:
 
 
 def merge_distinct(one: Distinct, other: Distinct) -> Distinct:
-    """The sketch of both sets of values."""
+    """Merge the sketches of two sets of values."""
     hashes = np.union1d(one.hashes, other.hashes)[:KEPT]
     sample = sorted(dict((*one.sample, *other.sample)).items())[:SAMPLED]
     return Distinct(hashes, tuple(sample))
@@ -88,14 +88,14 @@ class Heavy:
 
 
 def heavy_of(values_at: ValuesAt, counts: npt.NDArray[np.int64]) -> Heavy:
-    """The sketch of distinct values with these exact counts."""
+    """Make the sketch of distinct values with these exact counts."""
     order = np.argsort(-counts, kind="stable")[: HEAVY + 1]
     kept = zip(values_at(order[:HEAVY]), counts[order[:HEAVY]].tolist(), strict=True)
     return Heavy(tuple(kept), int(counts[order[HEAVY]]) if len(order) > HEAVY else 0)
 
 
 def merge_heavy(one: Heavy, other: Heavy) -> Heavy:
-    """The sketch of both sets of values."""
+    """Merge the sketches of two sets of values."""
     total: dict[tuple[type, Scalar], int] = {}
     for value, count in (*one.counts, *other.counts):
         total[type(value), value] = total.get((type(value), value), 0) + count

@@ -332,7 +332,7 @@ def _bounds(distinct: pa.Array | npt.NDArray[Any]) -> tuple[Scalar | None, Scala
 def _count_values(
     column: SegmentColumn,
 ) -> tuple[pa.Array | npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """The distinct values, numbers in ascending order, and how often each occurs."""
+    """Count how often each distinct value occurs; numbers are in ascending order."""
     match column:
         case Numbers(values=values, valid=valid):
             return np.unique(values if valid is None else values[valid], return_counts=True)

@@ -44,14 +44,14 @@ def segment_ranges(path: str | Path) -> list[OffsetRange]:
 
 
 def sample_ranges(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]:
-    """At most `most` of the ranges, evenly from the oldest to the newest."""
+    """Choose at most `most` of the ranges, evenly from the oldest to the newest."""
     if len(ranges) <= most:
         return list(ranges)
     return [ranges[at] for at in np.linspace(0, len(ranges) - 1, most).round().astype(int)]
 
 
 def open_segments(ranges: Iterable[OffsetRange]) -> Iterator[Segment]:
-    """The segments of these ranges as they are now, without those that retention has deleted since."""
+    """Open the segments of these ranges as they are now, without those that retention has deleted since."""
     for range in ranges:
         segment = SegmentCatalog(Path(range.path)).covering(range.low)
         if segment is not None and segment.first_offset < range.high:
@@ -64,7 +64,7 @@ def run_tasks(
     work: Callable[[Sequence[OffsetRange]], str],
     on_progress: OnProgress | None = None,
 ) -> list[str]:
-    """The result of `work` for the ranges of each task; a task gets neighbouring ranges."""
+    """Run `work` in tasks, each over neighbouring ranges, and return the result of every task."""
     tasks = min(len(ranges), TASKS_PER_CORE * (cores_of(spark) or DEFAULT_CORES))
     if not tasks:
         return []

@@ -1,6 +1,6 @@
 """Trials of storage designs on some segments of a stream, with filters or with equality on each header.
 
-Each question is one Spark job.
+Each method of `Trials` that tries designs or counts matches is one Spark job.
 """
 
 from __future__ import annotations
@@ -95,20 +95,20 @@ class Trials:
         return replace(self, subjects=tuple(known))
 
     def try_now_and_sealed(self) -> tuple[Tally, Tally]:
-        """What the filters skip in the segments as stored, and after sealing with no header indexed."""
+        """Tally what the filters read in the segments as stored, and after sealing with no header indexed."""
         filters = self.filters
         now, sealed = self._run(lambda trial: [trial.as_stored(filters), trial.sealed((), filters)])
         return now, sealed
 
     def try_sealed(self, designs: Sequence[tuple[str, ...]]) -> list[Tally]:
-        """What the filters would skip after sealing with each design: a choice of indexed headers."""
+        """Tally what the filters would read after sealing with each design: a choice of indexed headers."""
         filters = self.filters
         return self._run(lambda trial: [trial.sealed(design, filters) for design in designs])
 
     def try_hot(
         self, indexed: tuple[str, ...], present: Collection[int], listed: Sequence[str]
     ) -> HotTrials:
-        """What the filters would skip before sealing, with Bloom filters of the usual sizes and of the `present` ones.
+        """Tally what the filters would read before sealing, with Bloom filters of the usual sizes and of the `present` ones.
 
         `listed` are the headers that batches could be restricted by.
         """
@@ -198,7 +198,7 @@ class Subject:
 
 
 def filter_subject(filter: FilterLike, now_us: int) -> Subject:
-    """The subject of one filter; raises when the filter is invalid."""
+    """Make the subject of one filter; raises when the filter is invalid."""
     tree = normalize(as_filter(filter)).at(now_us).tree
     return Subject(to_text(as_filter(filter)), (tree,), (1.0,), None)
 

@@ -47,7 +47,7 @@ def check(pipeline: Pipeline) -> None:
 
 
 def problems_of(pipeline: Pipeline) -> Iterator[str]:
-    """All problems that keep the pipeline from running."""
+    """Find all problems that keep the pipeline from running."""
     if not spark_is_installed():
         yield str(MissingExtra("spark", "a pipeline"))
     yield from _check_source(pipeline)
@@ -203,7 +203,7 @@ def _is_equal(key: str, recorded: Any, current: Any) -> bool:
 
 
 def use_recorded_path(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the path of its source spelled as in its checkpoint: Spark records read files by that spelling."""
+    """Spell the path of the source as in the checkpoint: Spark records the files it has read by that spelling."""
     source = pipeline.source
     if not isinstance(source, FormatSource) or source.path is None:
         return pipeline
@@ -215,7 +215,7 @@ def use_recorded_path(pipeline: Pipeline) -> Pipeline:
 
 
 def _identity(pipeline: Pipeline) -> dict[str, Any]:
-    """What positions depend on. Filters, bindings and sinks may change between runs."""
+    """What the checkpoint's positions depend on: name and source, without the keys of the source that may change between runs."""
     own = {"name": pipeline.name, **_source_identity(pipeline.source)}
     return dict(json.loads(json.dumps(own)))
 

@@ -1,6 +1,6 @@
 """The sink of a pipeline some of whose places Spark writes itself: a function for `foreachBatch`.
 
-Descriptors are prepared on executors; then Spark appends the files of its places, and the others commit theirs as ever.
+Executors prepare the staged files; then Spark appends those of its places, and the other places commit theirs as usual.
 """
 
 from __future__ import annotations

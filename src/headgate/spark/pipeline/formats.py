@@ -49,7 +49,7 @@ _TYPES: Final = {"payload": "binary", "priority": "bigint", RECORD: "binary"}
 
 
 def format_rows(spark: SparkSession, pipeline: Pipeline, source: FormatSource) -> DataFrame:
-    """The source's rows with columns that are parts of messages: topic, payload, and headers by their names."""
+    """Read the source as rows whose columns are parts of messages: topic, payload, and headers by their names."""
     options = {**dict(source.options), **limit_options(pipeline), **record_options(source)}
     reader = spark.readStream.format(source.format).options(**options)
     if source.schema is not None:
@@ -117,7 +117,7 @@ def _parse_schema(text: str, with_record: bool) -> StructType:
 
 
 def drop_record(rows: DataFrame) -> DataFrame:
-    """The rows without the column of malformed records."""
+    """Drop the column of malformed records."""
     return rows.drop(RECORD)
 
 
@@ -171,7 +171,7 @@ class RecordValidator:
         self._rejected: list[tuple[bytes, str]] = []  # records of the current batch, with reasons
 
     def messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the source as valid stream columns."""
+        """Yield the rows of the source as valid stream columns."""
         for batch in batches:
             self.counters.scanned += batch.num_rows
             parsed = self._reject_unparsed(batch)
@@ -192,7 +192,7 @@ class RecordValidator:
         return rest.filter(records.is_null())
 
     def _reject_invalid(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The valid rows; a batch with invalid rows is halved until they are alone."""
+        """Yield the valid rows; a batch with invalid rows is halved until these are alone."""
         try:
             columns = valid_columns(to_stream_columns(batch, self.columns))
         except InvalidMessage as problem:

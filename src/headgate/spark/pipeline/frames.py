@@ -1,6 +1,6 @@
 """The rows of a pipeline whose messages pass through Spark: read, decoded, cast, filtered, and changed by SQL steps.
 
-A stream or queue whose messages are only routed does not come here: its tasks route what they scan.
+A stream or queue whose messages are only routed needs none of this: its tasks route what they scan.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-MESSAGES: Final = "messages"  # what a step calls the rows before it
+MESSAGES: Final = "messages"  # the view from which a step reads its rows
 _DECODED: Final = "_headgate_decoded"
 _KINDS: Final[dict[str, View]] = {
     "string": "string", "bigint": "int", "int": "int", "smallint": "int", "tinyint": "int",
@@ -46,7 +46,7 @@ def passes_through_spark(pipeline: Pipeline) -> bool:
 
 
 def message_rows(spark: SparkSession, pipeline: Pipeline, options: Mapping[str, str]) -> DataFrame:
-    """The rows to route; their columns are parts of messages. `options` are those of a stream or queue as a source.
+    """Read the rows to route; their columns are parts of messages. `options` are those of a stream or queue as a source.
 
     Raises when Spark cannot read the source or run a step, or when the columns cannot become messages.
     """
@@ -102,7 +102,7 @@ def reads_made_columns(pipeline: Pipeline) -> bool:
 def _named(
     pipeline: Pipeline, where: str, work: Callable[[], DataFrame], source: Source | None = None
 ) -> DataFrame:
-    """Do a part of the work; a problem is one of the pipeline's file, with the table it is in."""
+    """Do a part of the work; report its errors as problems of the pipeline's file, with the table `where` they are."""
     from pyspark.errors import PySparkException
 
     try:
@@ -120,7 +120,7 @@ def _named(
 
 @contextmanager
 def _without_spark_logs() -> Iterator[None]:
-    """PySpark logs the Java stack of an error as a page of JSON, beside raising it; the error that is raised says it all."""
+    """Keep PySpark from logging the Java stack of an error as a page of JSON, besides raising the error."""
     loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
@@ -133,7 +133,7 @@ def _without_spark_logs() -> Iterator[None]:
 
 
 def _describe(problem: str) -> str:
-    """Spark's message without its number."""
+    """Spark's message without its SQLSTATE."""
     return problem.strip().partition(" SQLSTATE:")[0].rstrip(" .;")
 
 
@@ -146,7 +146,7 @@ def _read(spark: SparkSession, pipeline: Pipeline, options: Mapping[str, str]) -
         return format_rows(spark, pipeline, source)
     if isinstance(source, QueueSource) and source.reads_once:
         raise SparkOptionsError(
-            "steps, casts and payloads need the archive of a queue, or a stream; the messages of a queue are only routed"
+            "steps, casts and payloads need the archive of a queue, or a stream; current messages of a queue can only be routed"
         )
     schema = LOSSLESS if reading.schema is None else f"{LOSSLESS}, {reading.schema}"
     from headgate.spark.datasource import HeadgateSource
@@ -219,7 +219,7 @@ def cast_column(rows: DataFrame, column: str, type_: str) -> DataFrame:
 
 
 def keep_matches(rows: DataFrame, filter: str) -> DataFrame:
-    """The rows that the filter matches, and malformed records."""
+    """Keep the rows that the filter matches, and malformed records."""
     from pyspark.sql import functions
 
     matches = to_column(parse(filter), _column_views(rows))
@@ -265,7 +265,7 @@ def _column_views(rows: DataFrame) -> Callable[[Field, View], SparkColumn | None
 
 
 def run_step(spark: SparkSession, rows: DataFrame, step: SqlStep) -> DataFrame:
-    """The rows of the step's query; malformed records pass it by."""
+    """Run the step's query over the rows; malformed records bypass it."""
     from pyspark.sql import functions
 
     records = None

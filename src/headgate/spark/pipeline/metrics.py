@@ -83,7 +83,7 @@ def write_metrics(account: Account, file: Path) -> None:
 def serve_metrics(
     account: Account, port: int, host: str = "127.0.0.1"
 ) -> AbstractContextManager[int]:
-    """Serve /metrics on that address (port 0: a free one) while the block runs; the port."""
+    """Serve /metrics on that address (port 0: a free one) while the block runs, and yield the port."""
     return serve_collector(AccountCollector(account), host, port)
 
 

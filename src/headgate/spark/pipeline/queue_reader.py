@@ -16,7 +16,7 @@ from headgate.spark.source.queue_micro import QueueMicroReader, QueueShare
 
 
 class RoutingQueueReader(QueueMicroReader):
-    """Has the offsets and limits of every query over a queue; the rows of its tasks are descriptors."""
+    """A micro-batch reader of a queue whose tasks route the messages; their rows describe the staged files."""
 
     def __init__(self, options: QueueRead, plan_file: str) -> None:
         super().__init__(StructType().add("offset", "long"), options)
@@ -35,7 +35,7 @@ class RoutingQueueReader(QueueMicroReader):
 
 
 def drop_empty_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without the queue's ids and without columns that are null in every row."""
+    """Drop the column of the queue's ids, and columns that are null in every row."""
     names = [
         field.name
         for field, array in zip(batch.schema, batch.columns, strict=True)

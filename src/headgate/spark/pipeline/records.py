@@ -24,7 +24,7 @@ _UTC: Final = pa.timestamp("us", "UTC")
 
 
 def avro_decoder(schema: str) -> tuple[pa.StructType, RecordDecoder]:
-    """The columns of a record's schema, and the function that decodes payloads of it, without a header or a schema in them."""
+    """The columns of a record's schema, and the function that decodes payloads, which are the bare record without a header."""
     try:
         from fastavro.schema import SchemaParseException, UnknownType, expand_schema
     except ModuleNotFoundError:
@@ -98,7 +98,7 @@ _WIDER: Final = (({"int", "long"}, "long"), ({"float", "double"}, "double"))
 
 
 def _plain(schema: Any) -> Any:
-    """The schema without logical types that are not decoded here; their values are those of the type below."""
+    """Remove the logical types that are not decoded here from a schema; their values are those of the underlying type."""
     if isinstance(schema, list):
         return [_plain(one) for one in schema]
     if not isinstance(schema, dict):
@@ -137,7 +137,7 @@ def _avro_type(schema: Any, where: str) -> pa.DataType:
             raise SparkOptionsError(f"{where}: {other!r} cannot be a column; {_LEFT_OUT}")
 
 
-_LEFT_OUT: Final = "a type that has no values or contains itself has none"
+_LEFT_OUT: Final = "types without values and types that contain themselves are not supported"
 
 
 def _union_type(kinds: list[Any], where: str) -> pa.DataType:
@@ -230,7 +230,7 @@ def _protobuf_reader(schema: tuple[bytes, str]) -> Callable[[bytes], Any]:
 
 
 def _fields(message: Any) -> dict[str, Any]:
-    """The fields by name: null where one is not set, or its default if the language does not tell these apart."""
+    """The fields by name. One that is not set is null, or its default if the message does not record whether it is set."""
     return {
         field.name: None
         if field.has_presence and not message.HasField(field.name)

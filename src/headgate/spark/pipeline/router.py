@@ -122,7 +122,7 @@ def _build_topology(text: str) -> Topology:
 
 
 def destinations_of(places: Iterable[str], checkpoint: str) -> list[Destination]:
-    """The destination of each place, for staging: how files lie there is the sink's knowledge."""
+    """The destination of each place, which knows the folder for its staged files."""
     owner = owner_of(checkpoint)
     return [destination_of(place, "", owner) for place in places]
 
@@ -157,7 +157,7 @@ class PipelineRouter:
         yield from self._write(held)
 
     def stage_letters(self, letters: Sequence[pa.RecordBatch]) -> list[StagedPart]:
-        """Write dead letters that are not routed, if there is a place for them."""
+        """Stage the dead letters of malformed records, if there is a place for them."""
         number = self.plan.unroutable
         if number is None or not letters:
             return []
@@ -199,7 +199,7 @@ class PipelineRouter:
 
 
 def merge_rows(parts: Sequence[_RowNumbers]) -> _RowNumbers:
-    """All row numbers of the parts, sorted."""
+    """Merge the row numbers of all parts, sorted."""
     if len(parts) == 1:
         return parts[0]
     return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.intp)
@@ -211,12 +211,12 @@ def _take(window: pa.RecordBatch, rows: _RowNumbers) -> pa.RecordBatch:
 
 @lru_cache(maxsize=4)
 def load_router(plan_file: str) -> PipelineRouter:
-    """The router of a plan; a worker builds it once."""
+    """Load the plan and build its router, once in a worker."""
     return PipelineRouter(load_plan(plan_file))
 
 
 def descriptors(staged: Iterable[StagedPart], counters: Counters) -> pa.RecordBatch:
-    """One row for each staged file, and a row with the task's counters."""
+    """Make a row for each staged file, and a row with the task's counters."""
     rows = [{name: getattr(one, name) for name in _DESCRIPTORS.names[:-1]} for one in staged]
     return pa.RecordBatch.from_pylist(
         [*rows, {"counters": counters_to_json(counters)}], _DESCRIPTORS
@@ -246,7 +246,7 @@ def windows(
 
 
 def combine(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch with the columns of all, null where a batch lacks one."""
+    """Join batches into one with the columns of all, null where a batch lacks one."""
     if len(batches) == 1:
         return batches[0]
     schema = _common_schema(batches)

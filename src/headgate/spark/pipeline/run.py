@@ -156,13 +156,12 @@ def source_options(
 
 
 def wanted_filter(pipeline: Pipeline, source: StreamSource | QueueSource) -> str | None:
-    """The filter of the source, and what its bindings want where the rest is dropped: the scan leaves it out.
+    """The filter of the scan: that of the source and, without a dead letter, also what the bindings select.
 
-    A dead letter wants every message; with `to = "none:"` it only counts them.
+    A dead letter gets every message that no binding selects; with `to = "none:"` these are only counted.
     """
-    if (
-        pipeline.reading
-    ):  # bindings and perhaps the filter read columns that are made after the scan
+    # Bindings, and perhaps the filter, read columns that are made after the scan.
+    if pipeline.reading:
         return None if applies_filter(pipeline) else source.filter
     if pipeline.dead_letter is not None:
         return source.filter
@@ -173,13 +172,13 @@ def wanted_filter(pipeline: Pipeline, source: StreamSource | QueueSource) -> str
     wanted = to_text(join_terms(And, [*own, demand]))
     try:
         parse(wanted)
-    except FilterLimitError:  # of hundreds of bindings: what none of them wants is dropped later
+    except FilterLimitError:  # of hundreds of bindings: the router drops what none of them selects
         return source.filter
     return wanted
 
 
 def observe_counters(rows: DataFrame) -> DataFrame:
-    """The rows; Spark's report of every batch will contain the counters of its tasks."""
+    """Observe the rows, so that Spark's report of every batch contains the counters of its tasks."""
     from pyspark.sql import functions
 
     return rows.observe(OBSERVED, functions.collect_list("counters").alias("counters"))

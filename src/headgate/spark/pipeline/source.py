@@ -1,6 +1,6 @@
 """`format("headgate_pipeline")`: the streams or the queue of a pipeline as Spark's source.
 
-Spark starts a process for each question to a source, so the readers and all that routes are imported late.
+Spark starts a process for every call to a source, so the readers and the router are imported late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DESCRIPTORS: Final = (
 
 
 class PipelineSource(DataSource):
-    """The options of `format("headgate")`, and the file of a routing plan."""
+    """The source of a pipeline. Its options are those of `format("headgate")`, and the file of a routing plan."""
 
     @classmethod
     def name(cls) -> str:

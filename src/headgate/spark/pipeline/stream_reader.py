@@ -41,9 +41,9 @@ class RoutingStreamReader(StreamMicroReader):
         known = super().positions(start)
         if len(known) < min(len(start), len(self.options.paths)):
             raise DataLost(
-                f"the checkpoint has positions in {', '.join(start)}, and not all of them lead to "
+                f"the checkpoint has positions in {', '.join(start)}, and not all of these are streams of the pipeline, "
                 f"{', '.join(sorted(self.options.paths))}: messages would be delivered again; restore the links or directories "
-                "it knows, or choose another checkpoint to start over"
+                "in the checkpoint, or choose another checkpoint to start over"
             )
         return known
 

@@ -1,4 +1,4 @@
-"""RowNumbers of a Spark schema -> stream columns: the inverse of the source's projection.
+"""Rows of a Spark schema -> stream columns: the inverse of the source's projection.
 
 A plain column beside a `headers` map takes precedence where it is not null: `df.withColumn("region", …)` changes that
 header.

@@ -1,4 +1,4 @@
-"""What a place for messages promises: each batch of a query arrives there as a whole, and once. And who writes to it."""
+"""Destinations, which store each batch of a query as a whole and once (exchanges: at least once); owners of staged files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAME_DIGITS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class BatchMark:
-    """The number of a batch of a query: a destination takes each batch once. The numbers of a query only grow."""
+    """A batch of a query, so that a destination recognizes it when it is repeated. The numbers of a query only grow."""
 
     query: str
     batch: int
@@ -35,7 +35,7 @@ class BatchMark:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The writer of staged files: it has folders of its own, and only one batch at a time is at work in them.
+    """The writer of staged files: it has folders of its own, and only one batch at a time writes to them.
 
     `scratch` is the folder for files that are staged for a place which has no folder itself.
     """
@@ -45,7 +45,7 @@ class Owner:
 
 
 def owner_of(checkpoint: str) -> Owner:
-    """The owner for the query with that checkpoint; it is equal in every run."""
+    """The owner for the query with that checkpoint; every run of the query gets an equal one."""
     local = local_path(checkpoint)
     location = checkpoint if local is None else str(local)
     name = hashlib.sha256(location.encode()).hexdigest()[:_NAME_DIGITS]
@@ -66,7 +66,7 @@ class Destination(Protocol):
 
     @property
     def staging(self) -> str:
-        """The folder that executors stage files for it in."""
+        """The folder in which executors stage files for this place."""
         ...
 
     def check(self) -> None:
@@ -78,7 +78,7 @@ class Destination(Protocol):
         ...
 
     def prepare(self, staged: StagedPart) -> tuple[StagedPart, ...]:
-        """On an executor: the last step for a staged file, which may become several; idempotent."""
+        """On an executor: convert a staged file to one or more files as the place needs them; a converted file stays as it is."""
         ...
 
     def commit(self, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
@@ -90,7 +90,10 @@ class Destination(Protocol):
         ...
 
     def collect_orphans(self) -> None:
-        """Delete files of its owner that no commit will need; only while no batch of the owner is running."""
+        """Delete staged files of the owner that no commit will need, and old ones of other owners.
+
+        Call it only while no batch of the owner is running.
+        """
         ...
 
     def leave(self) -> None:
@@ -103,8 +106,8 @@ def destination_of(
 ) -> Destination:
     """The destination of a place; `queue` is the name of a queue where the text gives none, `layout` is for Parquet files.
 
-    With the owner of its checkpoint (`owner_of`), a query deletes what its last run left behind. Without an owner, a new
-    one stages here, and its files are left alone by others for a day.
+    With the owner of its checkpoint (`owner_of`), a query deletes the staged files of its last run. Without an owner, a
+    new one is made, whose files are deleted by others after a day.
     """
     owner = owner or new_owner()
     place = parse_place(to, queue)

@@ -119,7 +119,7 @@ def with_ids(mark: BatchMark, messages: Iterator[Message]) -> Iterator[tuple[str
 
 
 def _digest(message: Message) -> str:
-    """What a message says, without the time at which it was read."""
+    """Return a digest of topic, headers, key, priority and payload; the timestamp may be the time of reading."""
     facts = (
         message.topic,
         sorted(message.headers.items(), key=repr),

@@ -49,7 +49,7 @@ from headgate.streams.write import hold_lock, read_staged
 
 OURS: Final = "_headgate"
 LOCK_FILE: Final = "lock"
-TABLE_FILE: Final = "partitions"  # a query may have any name with .json
+TABLE_FILE: Final = "partitions"  # without .json, with which the manifest of any query ends
 _MERGING: Final = "merging"
 
 
@@ -175,7 +175,7 @@ class ParquetDestination:
                 self._merge(Path(self.path, folder), groups)
 
     def compact(self, target: int = TARGET_BYTES, *, dry_run: bool = False) -> Merged:
-        """Merge the small files of every folder, or only tell what that would do."""
+        """Merge the small files of every folder, or with `dry_run` only count what that would merge."""
         if dry_run:
             return self._compact_folders(target, dry_run=True)
         with hold_lock(self._ours / LOCK_FILE):
@@ -191,9 +191,8 @@ class ParquetDestination:
         return merged
 
     def _merge(self, folder: Path, groups: Sequence[Sequence[str]]) -> None:
-        for (
-            content
-        ) in self._manifests():  # a listed file must not be left in a directory that is deleted
+        # A listed file must not be left in a directory that is deleted.
+        for content in self._manifests():
             self._move(content)
         table = Path(self.path)
         scratch = (
@@ -211,7 +210,7 @@ class ParquetDestination:
 
 
 def compact_table(path: str | Path, target: int = TARGET_BYTES, *, dry_run: bool = False) -> Merged:
-    """Merge small files that pipelines and queries wrote to a folder, or only tell what that would do."""
+    """Merge small files that pipelines and queries wrote to a folder, or with `dry_run` only count what that would merge."""
     folder = Path(path).absolute()
     if not (folder / OURS).is_dir():
         raise SparkOptionsError(
@@ -221,14 +220,14 @@ def compact_table(path: str | Path, target: int = TARGET_BYTES, *, dry_run: bool
 
 
 def recorded_partitions(table: Path) -> tuple[str, ...] | None:
-    """What the folders of a table are named by; None when nothing was written to it yet."""
+    """Read by which columns the folders of a table are named; None when nothing was written to it yet."""
     with suppress(FileNotFoundError):
         return tuple(json.loads((table / OURS / TABLE_FILE).read_bytes())["partition_by"])
     return () if table.is_dir() and table_files(table) else None
 
 
 def _make_folders(table: Path, folder: Path) -> Iterator[Path]:
-    """Create the folder and those above it; the directories that have a new entry."""
+    """Create the folder and those above it, and yield the directories that have a new entry."""
     if folder == table or folder.is_dir():
         return
     yield from _make_folders(table, folder.parent)

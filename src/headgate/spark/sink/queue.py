@@ -36,7 +36,7 @@ MESSAGES_PER_STATEMENT: Final = 1000
 class QueueDestination:
     """The queue of that name, created when there is none.
 
-    Two spellings of one database are equal: the database records a batch once, and would ignore it the second time.
+    Two spellings of one database make equal destinations, which share one commit: the database would ignore a second one.
     """
 
     url: str = field(compare=False)
@@ -123,7 +123,7 @@ def _declare(url: str, queue: str) -> None:
 
 
 def read_batches(staged: Sequence[StagedPart]) -> Iterator[pa.RecordBatch]:
-    """The rows of staged files, in their order."""
+    """Read the rows of staged files, in their order."""
     for each in staged:
         try:
             yield from read_staged(Path(each.file), each.nbytes, each.crc)

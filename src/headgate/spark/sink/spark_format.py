@@ -126,7 +126,7 @@ def _read_record(path: Path) -> int:
 
 
 def require_format(spark: SparkSession, format: str) -> None:
-    """Raise when the session has no such format, with the package that brings a known one."""
+    """Raise when the session has no such format; the error names the package of a known one."""
     java = getattr(spark, "_jvm", None)
     if java is None:  # Spark Connect: the server knows
         return
@@ -134,14 +134,21 @@ def require_format(spark: SparkSession, format: str) -> None:
     try:
         lookup(format, spark._jsparkSession.sessionState().conf())
     except Exception:
-        hint = _PACKAGES.get(format.lower(), "add its jar with --conf spark.jars.packages=…")
+        hint = package_hint(format, spark.version)
         raise SparkOptionsError(f"Spark has no format {format!r} here; {hint}") from None
 
 
+def package_hint(format: str, spark_version: str) -> str:
+    """Say which package has this format: its name contains the version of Spark that it is made for."""
+    hint = _PACKAGES.get(format.lower(), "add its jar with --conf spark.jars.packages=…")
+    return hint.format(spark=".".join(spark_version.split(".")[:2]))
+
+
 _PACKAGES: Final = {
-    "delta": "run with --conf spark.jars.packages=io.delta:delta-spark_2.13:VERSION "
+    "delta": "run with --conf spark.jars.packages=io.delta:delta-spark_{spark}_2.13:VERSION "
     "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension "
-    "--conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "iceberg": "run with --conf spark.jars.packages=org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION and the "
-    "settings of your catalog",
+    "--conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog, "
+    "where VERSION is a release of Delta Lake for Spark {spark}",
+    "iceberg": "run with --conf spark.jars.packages=org.apache.iceberg:iceberg-spark-runtime-{spark}_2.13:VERSION, where "
+    "VERSION is a release of Iceberg for Spark {spark}, and the settings of your catalog",
 }

@@ -52,9 +52,8 @@ class StreamDestination:
         try:
             Stream.create(self.path).close()
         except StreamExists:
-            if not (
-                Path(self.path) / OPTIONS_FILE
-            ).exists():  # else another process created it first
+            # Another process may have created it first.
+            if not (Path(self.path) / OPTIONS_FILE).exists():
                 raise
 
     def prepare(self, staged: StagedPart) -> tuple[StagedPart, ...]:

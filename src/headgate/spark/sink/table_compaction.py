@@ -45,7 +45,7 @@ class Merged:
 
 
 def plan_merges(sizes: Iterable[tuple[str, int]], target: int = TARGET_BYTES) -> list[list[str]]:
-    """The files to merge, in groups of adjacent ones; a file of half the target size or more stays as it is."""
+    """Group adjacent files to merge; a file of half the target size or more stays as it is."""
     groups: list[list[str]] = [[]]
     weight = 0
     for name, nbytes in sorted(sizes):
@@ -59,14 +59,14 @@ def plan_merges(sizes: Iterable[tuple[str, int]], target: int = TARGET_BYTES) ->
 
 
 def merged_by(groups: Sequence[Sequence[str]], folder: Path) -> Merged:
-    """What merging these groups does."""
+    """Count the files and bytes that merging these groups of files replaces."""
     files = [name for group in groups for name in group]
     nbytes = sum((folder / name).stat().st_size for name in files)
     return Merged(int(bool(groups)), len(files), len(groups), nbytes)
 
 
 def table_files(folder: Path) -> list[tuple[str, int]]:
-    """The names and sizes of the Parquet files in a folder."""
+    """List the names and sizes of the Parquet files in a folder."""
     with os.scandir(folder) as entries:
         return [
             (entry.name, entry.stat().st_size)
@@ -80,8 +80,8 @@ def table_files(folder: Path) -> list[tuple[str, int]]:
 def merge_files(folder: Path, groups: Sequence[Sequence[str]], scratch: Path) -> None:
     """Replace each group of files of a folder by one file.
 
-    `scratch` is a new directory on the same file system, outside of the folder. A directory in the folder is moved along, with
-    links to its files while both exist; nothing but staged files may be created in it by others.
+    `scratch` is a new directory on the same file system, outside of the folder. Directories in the folder are moved along: their
+    files are linked first, and files that other processes create meanwhile are moved last. These may only be staged files.
     """
     merged = {name for group in groups for name in group}
     scratch.mkdir(parents=True)
@@ -95,7 +95,7 @@ def merge_files(folder: Path, groups: Sequence[Sequence[str]], scratch: Path) ->
         sync_directory(folder.parent)
         for own in [entry for entry in scratch.iterdir() if entry.is_dir()]:
             _move_new_files(own, folder / own.name)
-    finally:  # the old files, or new ones that did not get there
+    finally:  # the old files, or new ones if the directories were not exchanged
         shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -1,6 +1,6 @@
 """Messages -> Parquet files with the columns of a table's layout, one or more for each of its folders.
 
-A folder is named as Hive, Spark, DuckDB and pyarrow name it: region=EU/day=2026-11-18. Its columns are not in the files.
+A folder is named as Hive, Spark, DuckDB and pyarrow name it: region=EU/day=2026-11-18. The files lack the columns in its name.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ALL_PARTS: Final = (
 
 
 class TableFile(NamedTuple):
-    """A file that was written, and the folder of the table that it belongs into."""
+    """A file that was written, and the folder of the table that it belongs in."""
 
     folder: str
     path: Path
@@ -185,7 +185,7 @@ def _moments() -> tuple[tuple[SchemaColumn, ...], pa.Schema]:
 
 
 class _Level(NamedTuple):
-    """One level of folders: the names of its folders, and which of them each row belongs into."""
+    """One level of folders: the names of its folders, and which of them each row belongs in."""
 
     folders: list[str]
     codes: npt.NDArray[np.int64]

@@ -133,7 +133,7 @@ class MessageSink:
             destination.open()
 
     def stage(self, batches: Iterable[pa.RecordBatch]) -> tuple[StagedPart, ...]:
-        """On an executor: stage rows of messages, or read the descriptors of staged files."""
+        """On an executor: stage rows of messages, or read descriptors of staged files, and prepare each file for its place."""
         if self.columns is None:
             staged: Iterable[StagedPart] = read_descriptors(batches)
         else:

@@ -2,7 +2,7 @@
 
 A batch is parsed by Arrow in one go. A payload that is no JSON object, or does not fit the types, is null: then the
 batch is halved until the payload is alone. So that a payload with half an object, or with two, cannot shift its neighbours,
-each is wrapped with a number under a random name, and the numbers of the parsed rows are compared.
+each payload is wrapped with a number under a random name, and the numbers of the parsed rows are compared.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check_json_type(kind: pa.DataType) -> None:
 
 
 def decode_json(payloads: pa.Array, kind: pa.StructType) -> pa.Array:
-    """The payloads as structs of this type; null where a payload is missing or does not fit."""
+    """Decode the payloads to structs of this type; null where a payload is missing or does not fit."""
     parts = _decode([value or b"" for value in payloads.to_pylist()], kind)
     return pa.concat_arrays(parts) if parts else pa.array([], kind)
 
@@ -59,7 +59,7 @@ def _decode(payloads: list[bytes], kind: pa.StructType) -> list[pa.Array]:
 
 
 def _object_or_null(payload: bytes) -> bytes:
-    """The payload if it may be an object; most of those that are none need no parser."""
+    """Return a payload that may be a JSON object, else null: most others are recognized without a parser."""
     text = payload.strip()
     return text if text[:1] == b"{" and text[-1:] == b"}" else b"null"
 
@@ -72,7 +72,7 @@ def _parse(payloads: list[bytes], kind: pa.StructType) -> pa.Array:
         for at, payload in enumerate(payloads)
     ]
     text = b"\n".join(lines)
-    text.decode()  # Arrow does not look whether it is UTF-8
+    text.decode()  # Arrow does not check that it is UTF-8
     table = arrow_json.read_json(
         io.BytesIO(text),
         arrow_json.ReadOptions(use_threads=False, block_size=max(len(text) + 1, 1 << 10)),

@@ -58,17 +58,22 @@ class Projection:
 
 def even_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join short batches and split long ones, since each batch costs Spark a fixed price."""
+    for batch in join_short(batches):
+        yield from _split(batch)
+
+
+def join_short(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join short batches of one schema. A column of codes has one dictionary in all of them."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        if rows + batch.num_rows > BATCH_ROWS and waiting:
+        if not batch.num_rows:
+            continue
+        if waiting and rows + batch.num_rows > BATCH_ROWS:
             yield _join(waiting)
             waiting, rows = [], 0
-        if batch.num_rows > BATCH_ROWS:
-            yield from _split(batch)
-        elif batch.num_rows:
-            waiting.append(batch)
-            rows += batch.num_rows
+        waiting.append(batch)
+        rows += batch.num_rows
         if rows >= _SMALL:
             yield _join(waiting)
             waiting, rows = [], 0
@@ -77,7 +82,18 @@ def even_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if len(batches) == 1:
+        return batches[0]
+    columns = zip(*(batch.columns for batch in batches), strict=True)
+    return pa.RecordBatch.from_arrays(list(map(_concat_codes, columns)), schema=batches[0].schema)
+
+
+def _concat_codes(arrays: Sequence[pa.Array]) -> pa.Array:
+    # Arrow itself would compare the words of every dictionary.
+    if isinstance(arrays[0], pa.DictionaryArray):
+        codes = pa.concat_arrays([array.indices for array in arrays])
+        return pa.DictionaryArray.from_arrays(codes, arrays[0].dictionary, safe=False)
+    return pa.concat_arrays(arrays)
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

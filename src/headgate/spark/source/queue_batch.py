@@ -79,6 +79,6 @@ class QueueBatchReader(PushdownReader):
 
 
 def worthwhile_tasks(messages: int, cores: int = 0) -> int:
-    """How many tasks that many messages are worth on that many cores; 0 for the cores of this machine."""
+    """Choose the number of tasks to read this many messages on this many cores (0: those of this machine)."""
     cores = cores or os.cpu_count() or 1
     return max(1, min(cores, messages // _SMALLEST_TASK), messages // _LARGEST_TASK)

@@ -1,8 +1,8 @@
 """The micro-batch reader of a queue: its archive followed as it grows, or its current messages read once in batches.
 
 An offset holds the number of the queue, the key at which the next batch begins and how many messages were scanned so far.
-When the queue is read once it also holds the end, so that a restarted query ends there too. An offset is always behind an
-existing message: a database that loses transactions which were not durable yet does not assign that turn again.
+When the queue is read once it also holds the end, so that a restarted query ends there too. The key is always the one after
+an existing message: a database that loses transactions which were not durable yet does not assign that turn again.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class QueueShare(NamedTuple):
     low: Key
     high: Key
     now_us: int
-    messages: int  # of the range in the archive
+    messages: int  # in the range of an archive; 0 for other states
     scanned: int = 0
 
 
@@ -199,7 +199,10 @@ class QueueMicroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- lost data -----------------------------------------------------------------------------------
 
     def _check_queue(self, rows: QueueRows, begin: Position) -> None:
-        """Refuse another queue of the same name, and an older database. Tasks check too: they may reach another server."""
+        """Raise when the queue was created again under its name, or the database is an older copy.
+
+        Tasks check this too, since they may reach another server.
+        """
         place = self.options.place
         if queue_id(rows, place.name) != begin.queue:
             raise DataLost(
@@ -213,7 +216,7 @@ class QueueMicroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _count_archived(self, rows: QueueRows, queue: int, low: Key, high: Key) -> int:
-        """How many messages a range of the archive has now; other states are not counted, since consumers take messages."""
+        """Count the messages that a range of the archive has now; other states are not counted, since consumers take messages."""
         return 0 if self.options.states else count_of(rows, self.order, queue, low, high)
 
     def _check_pruned(self, planned: int, left: int) -> None:

@@ -37,7 +37,7 @@ _NOT_ALLOWED: Final = "42501"
 
 
 class QueueRows(Protocol):
-    """Each statement is a transaction of its own: no vacuum or checkpoint waits for Spark."""
+    """Reads rows of a database. Each statement is a transaction of its own: no vacuum or checkpoint waits for Spark."""
 
     @property
     def dialect(self) -> QueueDialect: ...
@@ -55,7 +55,7 @@ def open_rows(place: QueuePlace) -> AbstractContextManager[QueueRows]:
 
 
 def select_column(rows: QueueRows, name: str, *params: SqlValue, **gaps: str) -> pa.Array:
-    """Run a named statement that selects one column of numbers."""
+    """Run a named statement that selects one column of numbers, and return that column."""
     batches = rows.batches(rows.dialect.text(name, **gaps), params, ["offset"])
     return pa.concat_arrays([pa.array([], pa.int64()), *(batch.column(0) for batch in batches)])
 
@@ -63,7 +63,7 @@ def select_column(rows: QueueRows, name: str, *params: SqlValue, **gaps: str) ->
 def select_keys(
     rows: QueueRows, name: str, params: Sequence[SqlValue], names: Sequence[str], **gaps: str
 ) -> list[tuple[int, ...]]:
-    """Run a named statement that selects columns of numbers; its rows as tuples."""
+    """Run a named statement that selects columns of numbers, and return its rows as tuples."""
     batches = rows.batches(rows.dialect.text(name, **gaps), params, names)
     return [
         key
@@ -221,7 +221,7 @@ def _configure(connection: Connection, target: PostgresTarget) -> None:
 
 
 def _translate_error(problem: Any, target: PostgresTarget) -> HeadgateError:
-    """The driver's error as an error of Headgate."""
+    """Translate the driver's error to one of Headgate."""
     if problem.sqlstate in _NO_TABLES:
         return NoQueues(
             f"the database holds no queues in schema {target.schema!r}; publish to one first, or name the "

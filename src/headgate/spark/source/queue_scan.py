@@ -156,7 +156,7 @@ def _names_in(
 
 
 def matches(rows: QueueRows, scan: QueueScan, low: Key, high: Key) -> Iterator[pa.RecordBatch]:
-    """The matches with keys in [low, high), as stream columns in the order of keys."""
+    """Read the matches with keys in [low, high), as stream columns in the order of keys."""
     mask = None if scan.residual is None else compile_mask(scan.residual)
     for page in pages(rows, scan, low, high):
         batch = message_columns(page.select(scan.columns.names), scan.columns)
@@ -164,7 +164,7 @@ def matches(rows: QueueRows, scan: QueueScan, low: Key, high: Key) -> Iterator[p
 
 
 def pages(rows: QueueRows, scan: QueueScan, low: Key, high: Key) -> Iterator[pa.RecordBatch]:
-    """The rows of the statement page by page, since a database returns a whole answer at once."""
+    """Select the rows of the statement page by page, since a database returns a whole answer at once."""
     limit = _FIRST_PAGE
     while low < high:
         count = nbytes = 0
@@ -190,7 +190,7 @@ def key_after(key: Key) -> Key:
 
 
 def next_page(rows: int, nbytes: int) -> int:
-    """How many rows to select next, when the last page of `rows` rows had `nbytes` bytes."""
+    """Choose how many rows to select next, when the last page of `rows` rows had `nbytes` bytes."""
     fitting = rows * _PAGE_BYTES // max(nbytes, 1)
     return max(1, min(fitting, rows * 8, _LARGEST_PAGE))
 
@@ -209,7 +209,7 @@ def split_range(borders: Collection[K], end: K, count: int) -> list[tuple[K, K]]
 
 
 def message_columns(batch: pa.RecordBatch, selected: SelectedColumns) -> pa.RecordBatch:
-    """The batch with typed columns (h.s.region, …) for its headers and properties."""
+    """Replace the documents of headers and properties by typed columns (h.s.region, …)."""
     arrays: dict[str, pa.Array] = {}
     for name, array in zip(selected.names, batch.columns, strict=True):
         if name in _SCOPE_OF:
@@ -289,7 +289,7 @@ def end_of(rows: QueueRows, order: Order, queue: int) -> Key:
 
 
 def count_of(rows: QueueRows, order: Order, queue: int, low: Key, high: Key) -> int:
-    """The number of messages in the range."""
+    """Count the messages in the range."""
     gaps = {"states": state_list(order.states)}
     count: int = select_column(rows, order.count, queue, *low, *high, **gaps)[0].as_py()
     return count

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headgate.clock import now_us
 from headgate.errors import DataLost
+from headgate.spark.source.projection import join_short
 from headgate.streams import load_options
 from headgate.streams.read import (
     Scan,
@@ -32,7 +33,7 @@ from headgate.streams.read import (
     survivors,
     sweep_segment,
 )
-from headgate.streams.segments import Segment
+from headgate.streams.segments import SealedSegment, Segment
 
 SMALLEST_TASK: Final = 1 << 20  # bytes; less is not worth a task of its own
 LARGEST_TASK: Final = 512 << 20  # starting a task costs as much as scanning some 100 MiB
@@ -81,9 +82,9 @@ def plan(
     catalog_of: Callable[[str], SegmentCatalog] | None = None,
     stats: ScanStats | None = None,
 ) -> list[tuple[OffsetRange, ...]]:
-    """Plan tasks of similar weight that together hold every match; no task when there is no match.
+    """Plan tasks of similar weight that together hold every match; no task when no chunk can match.
 
-    At most `tasks`; 0 for as many as the weight is worth on that many cores (0: those of this machine). A stream
+    There are at most `tasks` of them; 0 lets the bytes to read and `cores` decide (0: the cores of this machine). A stream
     missing in `start` is read from its oldest message, one missing in `end` up to its newest. `stats` counts the
     scanned and skipped chunks.
     """
@@ -108,7 +109,7 @@ def plan(
 
 
 def scan(range: OffsetRange, query: StreamQuery, catalog: SegmentCatalog | None = None) -> Scan:
-    """The matches with an offset in the range, as stream columns in the order of offsets."""
+    """Scan a range: its matches, as stream columns in the order of offsets."""
     own = catalog or PlannedCatalog(range.path)
     return Scan(own, own_query(range.path, query), range.low, range.high)
 
@@ -119,17 +120,19 @@ def sweep(
     catalog: SegmentCatalog | None = None,
     stats: ScanStats | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The matches with an offset in the range, in storage order: clustered segments stay clustered."""
+    """Scan a range in storage order: its matches, clustered where segments are clustered."""
     catalog, own = catalog or PlannedCatalog(range.path), own_query(range.path, query)
     position, bound, counted = range.low, own.at(now_us()), stats or ScanStats()
     while position < range.high and (segment := catalog.covering(position)) is not None:
         low, high = max(position, segment.first_offset), min(segment.next_offset, range.high)
-        yield from sweep_segment(segment, bound, low, high, counted)
+        matches = sweep_segment(segment, bound, low, high, counted)
+        # Converting a few large batches takes less time than many small ones.
+        yield from join_short(matches) if isinstance(segment, SealedSegment) else matches
         position = max(position, high)
 
 
 def own_query(path: str, query: StreamQuery) -> StreamQuery:
-    """The query with the entry filters that every reader of this stream applies."""
+    """Add the entry filters that every reader of this stream applies to the query."""
     own = resolve_entry_filters(load_options(Path(path)).entry_filters)
     return replace(query, entry_filters=(*own, *query.entry_filters)) if own else query
 
@@ -231,7 +234,7 @@ def _merge_chunks(run: Run) -> Run:
 
 
 def worthwhile_tasks(total: int, cores: int) -> int:
-    """How many tasks that many bytes are worth."""
+    """Choose the number of tasks to read this many bytes on this many cores."""
     tasks = max(1, min(cores, total // SMALLEST_TASK), total // LARGEST_TASK)
     return tasks if tasks <= cores else -(-tasks // cores) * cores  # no core idles at the end
 

@@ -40,7 +40,7 @@ ReadRange: TypeAlias = Callable[
 
 
 class StreamBatchReader(PushdownReader):
-    """Reads the messages that are there now, in any order. `UTC()` is the moment at which the reader is made."""
+    """Reads the messages that exist at planning, in any order. `UTC()` is the moment at which the reader is made."""
 
     def __init__(
         self, schema: StructType, options: StreamRead, clock: Callable[[], int] = now_us
@@ -76,7 +76,7 @@ class StreamBatchReader(PushdownReader):
 def decoding_columns(
     schema: StructType, options: StreamRead
 ) -> tuple[tuple[SchemaColumn, ...], pa.Schema]:
-    """The columns of a schema that is read from streams, and their Arrow types."""
+    """Parse the columns of a schema that is read from streams; also return their Arrow types."""
     columns, arrow = reading_columns(schema, decodes=bool(options.payload)), arrow_schema(schema)
     if any(column.holds == "decoded" for column in columns):
         from headgate.spark.source.payloads import check_json_type
@@ -86,7 +86,7 @@ def decoding_columns(
 
 
 def resolve_starts(catalogs: Mapping[str, SegmentCatalog], start: Start) -> dict[str, int]:
-    """The offset that `start` means in each stream."""
+    """Resolve `start` to an offset in each stream."""
     return {path: resolve_start(start, catalog, now_us) for path, catalog in catalogs.items()}
 
 
@@ -98,7 +98,7 @@ def read_ranges(
     *,
     fail: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The matches in the ranges, as batches for Spark; with `scan` in the order of offsets.
+    """Read the matches in the ranges, as batches for Spark; with `scan` in the order of offsets.
 
     Messages that were deleted since planning are an error, or skipped when `fail` is false.
     """

@@ -173,7 +173,7 @@ class StreamMicroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _plan(
         self, begin: Offsets, until: Offsets, moment: int, stats: ScanStats
     ) -> list[tuple[OffsetRange, ...]]:
-        """The ranges of each task of a batch; all messages between its bounds must still exist."""
+        """Plan the ranges of each task of a batch; all messages between its bounds must still exist."""
         for path in self._paths:
             self._catalog(path).relist()
         tasks = plan(
