@@ -13,7 +13,7 @@ HeadgateError
 │   ├── StreamNotFound              there is no stream in that directory
 │   ├── StreamExists                there is a stream in that directory already
 │   ├── StreamLocked                another writer has it open; names the holder
-│   ├── StreamClosed                it was used after it was closed
+│   ├── StreamClosed                a stream or producer was used after it was closed
 │   ├── StreamBusy                  too many messages wait to be stored
 │   ├── StreamWriteError            the disk refused the bytes; nothing confirmed is lost
 │   ├── StreamCorrupt               bytes on disk are not what was written; names file, position and offsets
@@ -23,7 +23,7 @@ HeadgateError
 │   ├── UnknownExchange (LookupError)  no exchange has that name
 │   ├── UnknownQueue (LookupError)  no queue has that name
 │   ├── NotPermitted                the exchange or the name is reserved
-│   ├── NotEquivalent (ValueError)  it was declared before with other attributes
+│   ├── NotEquivalent (ValueError)  an exchange or queue was declared before with other attributes
 │   ├── DeclarationRefused (ValueError)  an exchange of that kind cannot be declared
 │   ├── BindingRefused (ValueError)  a binding's key, arguments or filter cannot be used
 │   └── TopologyError (ValueError)  a file of definitions cannot be read; says which entry and why
@@ -35,7 +35,7 @@ HeadgateError
 │   ├── DatabaseNotFound            the database is not there, or holds no queues
 │   ├── DatabaseUnavailable         the database cannot be reached; try again
 │   ├── DatabaseFull                the disk refused the bytes; nothing confirmed is lost
-│   └── DatabaseClosed              it was used after it was closed
+│   └── DatabaseClosed              a database was used after it was closed
 ├── StoreError                      something is wrong with the files of a broker
 │   ├── StoreCorrupt                a file is not what a broker wrote
 │   ├── StoreLocked                 another broker uses the directory; names the holder
@@ -267,7 +267,7 @@ class NotPermitted(RoutingError):
 
 
 class NotEquivalent(RoutingError, ValueError):
-    """It was declared before with another value of `attribute`."""
+    """An exchange or queue was declared before with another value of `attribute`."""
 
     def __init__(self, what: str, attribute: str, declared: object, given: object) -> None:
         self.what, self.attribute, self.declared, self.given = what, attribute, declared, given

@@ -71,7 +71,7 @@ class TextFormatter(logging.Formatter):
 
 
 class KeyValueFormatter(JsonFormatter):
-    """The same facts as `key=value`; a value with spaces, quotes or line breaks is quoted as JSON quotes it."""
+    """The facts of a record as `key=value`; a value with spaces, quotes or line breaks is quoted as JSON quotes it."""
 
     def format(self, record: logging.LogRecord) -> str:
         return " ".join(f"{name}={_quote(str(fact))}" for name, fact in self._facts(record).items())

@@ -387,16 +387,24 @@ def check_header_value(where: str, value: object) -> None:
         raise InvalidMessage(where, f"must be str, int, float or bool, not {kind.__name__}")
 
 
-def project_headers(headers: Mapping[str, object]) -> dict[str, HeaderValue]:
-    """Convert headers that arrived over AMQP: values that filters can compare, and `OPAQUE` for all others."""
-    return {  # most values are short texts, integers and booleans: they are not worth a call
-        name: value
-        if (type(value) is str and value.isascii() and "\0" not in value)
-        or type(value) is bool
-        or (type(value) is int and INT64_MIN <= value <= INT64_MAX)
-        else project_header_value(value)
-        for name, value in headers.items()
-    }
+def project_headers(headers: Mapping[str, object]) -> Mapping[str, HeaderValue]:
+    """Convert headers that arrived over AMQP: values that filters can compare, and `OPAQUE` for all others.
+
+    Returns the given headers where no value has to be converted.
+    """
+    for value in headers.values():  # most are short texts and integers: they are not worth a call
+        kind = type(value)
+        if kind is str:
+            if not value.isascii() or "\0" in value:  # type: ignore[attr-defined, operator]
+                break
+        elif kind is int:
+            if not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
+                break
+        elif kind is not bool:
+            break
+    else:
+        return cast(Mapping[str, HeaderValue], headers)
+    return {name: project_header_value(value) for name, value in headers.items()}
 
 
 def project_header_value(value: object) -> HeaderValue:

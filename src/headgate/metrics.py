@@ -17,7 +17,7 @@ from headgate.queues import QueueStats
 from headgate.streams.read import SCAN_TOTALS, ScanStats
 from headgate.tally import QUEUES, STREAMS
 
-# The name of a count of consumers, what it says, and its unit.
+# The name of a metric, the count of consumers that it shows, its help, and the factor to its unit.
 _CLAIMS: Final = (
     ("claims", "claims", "Claims of consumers.", 1.0),
     ("empty_claims", "empty_claims", "Claims that found nothing.", 1.0),
@@ -29,7 +29,7 @@ _REPORTED: Final = (
     ("claims", "claims", "Claims of consumers.", 1.0),
     ("empty_claims", "empty_claims", "Claims that found nothing.", 1.0),
     ("rows", "rows", "Messages claimed.", 1.0),
-    ("unmatched", "unmatched", "Rows that claims read and filters left.", 1.0),
+    ("unmatched", "unmatched", "Messages that were claimed and that no filter accepted.", 1.0),
     ("claim_seconds", "claim_us", "Time spent in claims, in seconds.", 1e-6),
 )
 
@@ -49,7 +49,7 @@ class ProcessCollector(Collector):
 
 
 def process_metrics() -> Iterator[Metric]:
-    """What scans, claims and waits of this process have done."""
+    """Yield what scans, claims and waits of this process have done, as metrics."""
     yield from scan_metrics(SCAN_TOTALS.read())
     for name, counted, text, unit in _CLAIMS:
         value = QUEUES.read(counted) * unit
@@ -61,7 +61,7 @@ def process_metrics() -> Iterator[Metric]:
 
 
 def scan_metrics(done: ScanStats) -> Iterator[Metric]:
-    """What scans of streams did with chunks."""
+    """Yield what scans of streams did with chunks, as metrics."""
     chunks = CounterMetricFamily(
         "headgate_stream_chunks", "Chunks of scans by verdict.", labels=["verdict"]
     )
@@ -80,7 +80,7 @@ def scan_metrics(done: ScanStats) -> Iterator[Metric]:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`9464` or `0.0.0.0:9464`: the host, by default this machine alone, and the port."""
+    """Parse `9464` or `0.0.0.0:9464`; return the host, by default this machine alone, and the port."""
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise HeadgateError(f"an address of metrics is a port or host:port, not {text!r}")
@@ -88,7 +88,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def queue_metrics(found: Sequence[QueueStats]) -> Iterator[Metric]:
-    """The depth of queues on SQL, and what their consumers in all processes reported."""
+    """Yield the depth of queues on SQL, and what their consumers in all processes reported, as metrics."""
     depth = GaugeMetricFamily("headgate_queue_messages", "Messages in a queue.", labels=["queue", "state"])  # fmt: skip
     age = GaugeMetricFamily("headgate_queue_oldest_ready_seconds", "Age of the oldest message that is ready; 0 if none is.", labels=["queue"])  # fmt: skip
     for each in found:
@@ -106,7 +106,7 @@ def queue_metrics(found: Sequence[QueueStats]) -> Iterator[Metric]:
 
 @contextmanager
 def serve_collector(collector: Collector, host: str, port: int) -> Iterator[int]:
-    """Serve /metrics on that address (port 0: a free one) while the block runs; the port."""
+    """Serve /metrics on that address (port 0: a free one) while the block runs; yield the port."""
 
     class _Handler(MetricsHandler):
         registry = CollectorRegistry()

@@ -23,7 +23,7 @@ def parse_duration(text: str | None) -> timedelta | None: ...
 
 
 def parse_duration(text: str | None) -> timedelta | None:
-    """`500ms`, `90s`, `15m`, `12h`, `7d`, `2w`."""
+    """Parse a duration: `500ms`, `90s`, `15m`, `12h`, `7d`, `2w`; None stays None."""
     if text is None:
         return None
     found = _DURATION.fullmatch(text.strip())
@@ -36,7 +36,7 @@ def parse_duration(text: str | None) -> timedelta | None:
 
 
 def parse_size(text: str | None) -> int | None:
-    """`4096`, `64MiB`, `10GB`: powers of 1024 with an i, of 1000 without."""
+    """Parse a size in bytes: `4096`, `64MiB`, `10GB`; powers of 1024 with an i, of 1000 without. None stays None."""
     if text is None:
         return None
     found = _SIZE.fullmatch(text.strip())
@@ -47,5 +47,5 @@ def parse_size(text: str | None) -> int | None:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """`1 message`, `2,000 messages`."""
+    """Write a number with its noun: `1 message`, `2,000 messages`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -31,7 +31,7 @@ class Settings:
     database: str = "sqlite:///headgate.db"  # the URL of the database of queues
     spark_master: str = "local[*,4]"  # all cores; a task is tried four times
     java: str = "auto"  # the Java for Spark: the system's, the packaged one, or either
-    spark_fast_start: bool = True  # fork Spark's Python workers, and archive the classes of its JVM
+    spark_fast_start: bool = True  # start Spark on this machine faster than plain Spark
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -65,7 +65,7 @@ def load_settings(
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The settings that are set and not empty; a word that is not of a switch stays as it is, and is refused later."""
+    """Read the variables that are set and not empty. The text of a switch that is no boolean is kept, and refused later."""
     found: dict[str, Any] = {}
     for field in fields(Settings):
         text = environment.get(PREFIX + field.name.upper())
@@ -76,7 +76,7 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a file of settings."""
+    """Read the content of a file of settings."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as problem:
@@ -88,7 +88,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, known: list[str]) -> dict[str, Any]:
-    """The settings at the top of the file; its tables are settings of the broker (`headgate.server.configuration`)."""
+    """Read the settings at the top of the file; its tables are settings of the broker (`headgate.server.configuration`)."""
     content = read_toml(path)
     found = {k: v for k, v in content.items() if k in known or not isinstance(v, dict)}
     unknown = found.keys() - set(known)

@@ -24,7 +24,7 @@ RESULTS = ROOT / "benches/results/latest.json"
 def benches(monkeypatch):
     """The modules that all benches share."""
     monkeypatch.syspath_prepend(ROOT / "benches")
-    names = ("figures", "reports", "headlines")
+    names = ("figures", "reports", "reasons", "headlines")
     yield SimpleNamespace(**{name: import_module(name) for name in names})
     for name in names:
         sys.modules.pop(name, None)
@@ -99,6 +99,28 @@ def test_a_missed_target_is_marked_in_every_output(benches, bench, capsys):
     assert "missed" not in met
 
 
+def test_a_missed_target_is_shown_with_its_reason(benches, bench, monkeypatch):
+    sent = bench.add("publish", 1e5, "/s")
+    bench.versus(sent, "JSON lines", 2e5, benches.figures.at_least(1))
+    bench.add("delay", 9.0, "ms", benches.figures.at_most(5))
+    bench.add("memory", 1.0, "kB", benches.figures.at_most(5))
+    reason = {("streams", "publish", "JSON lines"): "JSON lines keep no index"}
+    monkeypatch.setattr(benches.headlines, "REASONS", reason)
+    said, _, _, _, *rows = benches.headlines.missed_targets(bench.figures).splitlines()
+    assert said == "2 of 3 targets missed."
+    assert rows == [
+        "| streams: publish against JSON lines | 0.5 × | ≥ 1 × | JSON lines keep no index |",
+        "| streams: delay | 9 ms | ≤ 5 ms | not examined yet |",
+    ]
+    assert benches.headlines.unexplained(bench.figures) == ["delay"]
+
+
+def test_every_missed_target_of_the_results_has_a_reason(benches):
+    figures = benches.reports.load(RESULTS).figures
+    assert benches.headlines.unexplained(figures) == []
+    assert set(benches.headlines.REASONS) <= {figure.key for figure in figures}
+
+
 def test_a_quick_unfinished_or_partial_run_is_marked(benches, bench):
     def said_of(**changes):
         return benches.headlines.circumstances(report_of(benches, bench, **changes).runs)
@@ -155,7 +177,7 @@ def runner(tmp_path):
     def run_groups(**groups):
         place, found = tmp_path / "benches", tmp_path / "found.json"
         place.mkdir()
-        for name in ("__main__", "figures", "reports", "headlines"):
+        for name in ("__main__", "figures", "reports", "reasons", "headlines"):
             shutil.copy(ROOT / f"benches/{name}.py", place)
         for group, then in groups.items():
             (place / f"{group}.py").write_text(BENCH.format(group=group, then=then))
@@ -208,11 +230,11 @@ def test_a_missing_file_of_figures_is_refused(tmp_path):
 def test_the_command_writes_the_table_from_a_file_of_figures(tmp_path):
     document = tmp_path / "page.md"
     document.write_text(
-        "before\n<!-- benchmarks: written by `make bench` -->\nold\n<!-- end of benchmarks -->\nafter\n"
+        "before\n<!-- benchmarks: written by `make bench` -->\nTHE LAST TABLE\n<!-- end of benchmarks -->\nafter\n"
     )
     assert run(["bench", "--show", str(RESULTS), "--into", str(document)]) == 0
     written = document.read_text()
-    assert "old" not in written
+    assert "THE LAST TABLE" not in written
     assert written.startswith("before\n")
     assert written.endswith("\nafter\n")
     assert written[7:-7] in PAGE.read_text()

@@ -114,3 +114,16 @@ def test_a_broker_without_the_extra_serves_amqp_and_says_what_adds_http(tmp_path
     done = without_extras(SERVER_ALONE, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "no HTTP: the HTTP API needs an extra: pip install 'headgate[server]'" in done.stderr
+
+
+TEST_BROKER = """
+from headgate.testing import Broker
+
+with Broker() as broker:
+    assert broker.url
+"""
+
+
+def test_a_broker_in_a_test_without_the_extra_says_nothing(tmp_path):
+    done = without_extras(TEST_BROKER, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -27,6 +27,7 @@ from tests.acceptance.document_blocks import ROOT, Block, blocks, commands
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"""(?:\]\(|src="|srcset=")([^)"\s]+)[)"]""")
 ROW = re.compile(r"\| `([a-z_/]+)` \|")
+HEADING = re.compile(r"### `([a-z_/]+)`")
 PATH = re.compile(r"`([a-z_]+(?:/[a-z_]+)*(?:\.\w+)?)`")
 
 
@@ -88,14 +89,26 @@ def test_every_path_that_the_architecture_names_exists():
 
 
 def paths_in(text: str) -> Iterator[str]:
-    """Paths in backticks; in a row of a table that begins with a package, they are below that package."""
+    """Paths in backticks. In a row that begins with a package, and in a table below its heading, they are below it."""
+    section = None
     for line in text.splitlines():
-        package = ROW.match(line)
-        for path in PATH.findall(line[package.end() :] if package else line):
+        if line.startswith("#"):
+            heading = HEADING.match(line)
+            section = heading and heading[1]
+        row = ROW.match(line)
+        package = row[1] if row else section if line.startswith("|") else None
+        for path in PATH.findall(line[row.end() :] if row else line):
             if package:
-                yield f"{package[1]}/{path}"
+                yield f"{package}/{path}"
             elif "/" in path:
                 yield path
+
+
+@pytest.mark.parametrize("package", ["broker", "amqp", "queues", "spark", "web"])
+def test_the_architecture_names_every_module_of_a_package_that_has_a_table(package):
+    named = set(paths_in((ROOT / "ARCHITECTURE.md").read_text()))
+    modules = {path.stem for path in (ROOT / "src/headgate" / package).glob("*.py")} - {"__init__"}
+    assert sorted(module for module in modules if f"{package}/{module}" not in named) == []
 
 
 def exists(path: str) -> bool:

@@ -155,6 +155,11 @@ def test_project_headers_makes_other_values_opaque(value):
     assert project_headers({"x": value}) == {"x": OPAQUE}
 
 
+def test_project_headers_copies_nothing_where_nothing_has_to_be_converted():
+    headers = {"region": "EU", "amount": 7, "vip": True}
+    assert project_headers(headers) is headers
+
+
 def test_a_header_of_another_librarys_kind_is_seen_as_its_value():
     class Text(str):
         __slots__ = ()

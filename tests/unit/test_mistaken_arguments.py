@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate import Message, Stream, SuperStream, Topology
+from headgate import Message, Stream, SuperStream, Topology, header
 from headgate.errors import (
     BindingRefused,
     DeclarationRefused,
+    FilterTypeError,
     HeadgateError,
     InvalidMessage,
     QueueOptionsError,
@@ -255,3 +256,20 @@ def test_an_argument_of_a_topology(use, error, complaint):
         use(topology)
     assert isinstance(raised.value, HeadgateError)
     assert len(topology) == 0
+
+
+def test_a_stream_without_options_is_refused_with_the_two_ways_to_get_one():
+    with pytest.raises(
+        StreamOptionsError, match=r"Stream\.open\('orders'\), or make it with Stream\.create"
+    ):
+        Stream("orders")
+
+
+def test_a_sqlite_url_with_two_slashes_is_refused_with_three():
+    with pytest.raises(QueueOptionsError, match=r"write sqlite:///data/shop\.db"):
+        connect("sqlite://data/shop.db")
+
+
+def test_a_condition_asked_with_in_is_refused_with_is_in():
+    with pytest.raises(FilterTypeError, match=r"for `in` write is_in"):
+        assert header("region") in ["EU", "US"]

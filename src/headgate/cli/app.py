@@ -31,13 +31,13 @@ NOUNS: Final = {
     "schedule": "Work with schedules: messages published by a cron expression.",
     "pipeline": "Run pipelines on Spark: check, show, run.",
     "broker": "Look at a running broker, and work with its queues: overview, health, trace, queue.",
-    "user": "Users of a running broker: add, password, tags, limit, rm.",
+    "user": "Users of a running broker: ls, add, password, tags, limit, rm.",
     "permission": "What users of a running broker may do: ls, set, clear, set-topic, clear-topic.",
-    "vhost": "Virtual hosts of a running broker: add, limit, rm.",
-    "policy": "Policies of a running broker: set, rm.",
+    "vhost": "Virtual hosts of a running broker: ls, add, limit, rm.",
+    "policy": "Policies of a running broker: ls, set, rm.",
     "parameter": "Runtime parameters of a running broker: ls, set, rm, set-global, rm-global.",
-    "exchange": "Exchanges of a running broker: declare, publish, rm.",
-    "binding": "Bindings of a running broker: add, rm.",
+    "exchange": "Exchanges of a running broker: ls, declare, publish, rm.",
+    "binding": "Bindings of a running broker: ls, add, rm.",
     "connection": "Connections to a running broker: ls, close.",
     "channel": "Channels of connections to a running broker.",
     "consumer": "Consumers of a running broker: ls, set-filter.",
@@ -127,7 +127,7 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         cls=LazyCommands,
         name="headgate",
-        help="A message broker and data pipeline: say once what you want, and the filter is pushed as deep as it goes.",
+        help="A message broker whose consumers receive only what they ask for; queues on SQL, streams, and pipelines on Spark.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -258,13 +258,25 @@ def describe_failure(problem: BaseException) -> str:
     if isinstance(problem, OSError) and problem.errno is not None:
         return _describe_os_error(problem)
     if isinstance(problem, ImportError) and (problem.name or "").split(".")[0] in _EXTRAS:
-        return str(MissingExtra(*_EXTRAS[(problem.name or "").split(".")[0]]))
+        return _describe_import(problem)
     if type(problem).__module__.startswith(_SPARK):
         return f"Spark failed: {_spark_reason(problem)}; --debug prints the traceback"
     kind = type(problem).__name__
     return (
         f"unexpected {kind}: {_first_line(problem)}; this should not happen: run the command again with --debug, "
         "which prints the traceback, and report it"
+    )
+
+
+def _describe_import(problem: ImportError) -> str:
+    """A package is missing, or it is too old: it is there, and what was to be imported from it is not."""
+    package = (problem.name or "").split(".")[0]
+    extra, purpose = _EXTRAS[package]
+    if isinstance(problem, ModuleNotFoundError):
+        return str(MissingExtra(extra, purpose))
+    return (
+        f"{purpose} needs a newer {package}: pip install --upgrade 'headgate[{extra}]' "
+        f"(in a clone: pip install --upgrade -e '.[{extra}]'); {_first_line(problem)}"
     )
 
 

@@ -21,7 +21,9 @@ from headgate.server import (
     verify_directory,
 )
 
-DataDirectory = Annotated[Path, typer.Argument(help="The directory of a broker's data.")]
+DataDirectory = Annotated[
+    Path, typer.Argument(help="The directory of a broker's data.", metavar="DIR")
+]
 
 
 def verify(
@@ -62,7 +64,7 @@ def verify(
 
 def backup(
     data: DataDirectory,
-    to: Annotated[Path, typer.Argument(help="A new directory for the backup.")],
+    to: Annotated[Path, typer.Argument(help="A new directory for the backup.", metavar="TO")],
     as_json: AsJson = False,
 ) -> None:
     """Copy a broker's directory while it runs; what was confirmed before is in the copy.
@@ -75,8 +77,10 @@ def backup(
 
 
 def restore(
-    backup: Annotated[Path, typer.Argument(help="The directory of a backup.")],
-    data: Annotated[Path, typer.Argument(help="A new directory for the broker's data.")],
+    backup: Annotated[Path, typer.Argument(help="The directory of a backup.", metavar="BACKUP")],
+    data: Annotated[
+        Path, typer.Argument(help="A new directory for the broker's data.", metavar="DIR")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Verify a backup, and make a directory from it that a broker can serve.

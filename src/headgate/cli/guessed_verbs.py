@@ -1,26 +1,32 @@
-"""Verbs that users of rabbitmqctl type: those that a noun knows by another name, and whole commands that are called otherwise here."""
+"""Verbs that users guess or know from rabbitmqctl: those that a noun has under another name, and whole commands."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
 
+_UsageError: Final = cast("type[Exception]", typer.BadParameter.__mro__[1])  # it has no public name
 # What a noun may call a verb, the likeliest first.
 VERBS: Final = {
     "list": ("ls",),
     "delete": ("rm", "clear"),
-    "remove": ("rm", "clear"),
+    "remove": ("rm", "clear", "delete"),
+    "rm": ("delete",),
     "clear": ("purge", "rm"),
     "create": ("add", "declare"),
-    "add": ("declare", "set"),
+    "add": ("declare", "create", "set"),
+    "consume": ("tail", "claim"),
+    "read": ("scan", "browse", "peek"),
     "set-tags": ("tags",),
     "set-limits": ("limit",),
     "change-password": ("password",),
 }
+EXTRA: Final = "Got unexpected extra argument"  # how the words of that refusal begin
 _HEALTH: Final = ("await_startup", "node_health_check", "ping")
 _FACTS: Final = ("cluster_status", "environment", "report", "status")
 # The commands of rabbitmqctl that have another name here.
@@ -99,3 +105,14 @@ class NounCommands(TyperGroup):
         if word not in known:
             fail_with_command(ctx, word)
         return super().resolve_command(ctx, [word, *args[1:]])
+
+    def invoke(self, ctx: Context) -> Any:
+        """A filter that is given without its option gets a hint: it is an argument of `headgate explain`."""
+        try:
+            return super().invoke(ctx)
+        except _UsageError as refused:
+            own = getattr(refused, "ctx", None) or ctx
+            takes_filter = any("--filter" in option.opts for option in own.command.params)
+            if str(refused).startswith(EXTRA) and takes_filter:
+                own.fail(f"{refused}; a filter is given with --filter, in quotes")
+            raise

@@ -145,14 +145,14 @@ def spark_with_progress(
     """A Spark session and a progress bar for one job. A session that was already running stays open."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-    from headgate.spark import running_session, session
+    from headgate.spark import command_session, running_session, stop_session
 
     settings = parse_conf(conf)
     bar = _progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     ours = running_session() is None
     with bar:
         task = bar.add_task("starting Spark", total=None)
-        spark = session(master=master, config=settings)
+        spark = command_session(master=master, config=settings)
         bar.update(task, description=what)
 
         def show(done: int, of: int) -> None:
@@ -162,4 +162,4 @@ def spark_with_progress(
             yield spark, None if bar.disable else show
         finally:
             if ours:
-                spark.stop()
+                stop_session(spark)

@@ -112,7 +112,7 @@ def _run(
     account: Account,
     show_batches: ShowBatches,
 ) -> None:
-    from headgate.spark import running_session, session
+    from headgate.spark import command_session, running_session, stop_session
     from headgate.spark.pipeline import check, follow, refuse_locked, start, stop
 
     # Both before Spark is started, which takes seconds.
@@ -120,7 +120,7 @@ def _run(
     refuse_locked(pipeline.checkpoint)
     with watch_stop_signals() as signals:
         ours = running_session() is None
-        spark = session(f"headgate pipeline {pipeline.name}", master, settings)
+        spark = command_session(f"headgate pipeline {pipeline.name}", master, settings)
         try:
             query = start(pipeline, spark)
             for fresh in follow(query, account, lambda: signals.count > 0):
@@ -132,7 +132,7 @@ def _run(
             stop(query)
         finally:
             if ours:
-                spark.stop()
+                stop_session(spark)
 
 
 def _java_settings(pipeline: Pipeline, master: str | None) -> dict[str, str]:

@@ -220,7 +220,11 @@ def add(
     queue: QueueName,
     header: Annotated[
         str,
-        typer.Argument(help="The header that claims filter by.", autocompletion=complete_header),
+        typer.Argument(
+            help="The header that claims filter by.",
+            metavar="HEADER",
+            autocompletion=complete_header,
+        ),
     ],
     db: DatabaseUrl = None,
 ) -> None:

@@ -50,7 +50,8 @@ _BATCH: Final = 1000  # lines published in one transaction
 def publish(
     queue: QueueName,
     payload: Annotated[
-        str | None, typer.Argument(help="The payload; without it, JSON lines are read.")
+        str | None,
+        typer.Argument(help="The payload; without it, JSON lines are read.", metavar="PAYLOAD"),
     ] = None,
     db: DatabaseUrl = None,
     topic: Annotated[
@@ -137,7 +138,9 @@ def _publish_all(queue: queues.Queue, publications: Iterator[queues.Publication]
 
 @app.command()
 def result(
-    id: Annotated[int, typer.Argument(help="The id that `publish --result` printed.")],
+    id: Annotated[
+        int, typer.Argument(help="The id that `publish --result` printed.", metavar="ID")
+    ],
     db: DatabaseUrl = None,
     wait: Annotated[
         str | None, typer.Option(help="Wait up to this time until it is done or has failed.")

@@ -39,7 +39,7 @@ def add(
             metavar="CRON",
         ),
     ],
-    payload: Annotated[str, typer.Argument(help="The payload.")] = "",
+    payload: Annotated[str, typer.Argument(help="The payload.", metavar="PAYLOAD")] = "",
     db: DatabaseUrl = None,
     queue: Annotated[
         str | None,

@@ -42,7 +42,9 @@ def publish(
     stream: StreamPath,
     payload: Annotated[
         str | None,
-        typer.Argument(help="The payload; without it, lines of standard input are read."),
+        typer.Argument(
+            help="The payload; without it, lines of standard input are read.", metavar="PAYLOAD"
+        ),
     ] = None,
     topic: Annotated[str, typer.Option(help="The topic.")] = "",
     header: Headers = [],  # noqa: B006

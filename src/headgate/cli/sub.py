@@ -27,6 +27,10 @@ SubscriptionName: TypeAlias = Annotated[
 SubscriptionFilter: TypeAlias = Annotated[
     str | None, typer.Argument(help="The filter, in quotes.", metavar="FILTER")
 ]
+SubscriptionFilterOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--filter", help="The filter, as other commands take it.", metavar="FILTER"),
+]
 Pattern: TypeAlias = Annotated[
     str | None, typer.Option(help="A topic pattern, instead of a filter or in addition to it.")
 ]
@@ -51,11 +55,18 @@ def list_all(db: DatabaseUrl = None, as_json: AsJson = False) -> None:
     print_table(table)
 
 
+def _the_filter(argument: str | None, option: str | None) -> str | None:
+    if argument is not None and option is not None:
+        raise typer.BadParameter("give the filter once: as an argument, or with --filter")
+    return argument if option is None else option
+
+
 @app.command()
 def add(
     subscription: SubscriptionName,
     filter: SubscriptionFilter = None,
     db: DatabaseUrl = None,
+    filter_option: SubscriptionFilterOption = None,
     pattern: Pattern = None,
     queue: Annotated[
         str | None,
@@ -74,6 +85,7 @@ def add(
 
     Example: headgate sub add eu-orders "region = 'EU'" --queue orders
     """
+    filter = _the_filter(filter, filter_option)
     with open_database(db, "create") as database:
         source = None if queue is None else database.find(queue)
         print_warnings(insights.warn_of_filter(filter or "", queue=source))
@@ -92,12 +104,14 @@ def set_filter(
     subscription: SubscriptionName,
     filter: SubscriptionFilter = None,
     db: DatabaseUrl = None,
+    filter_option: SubscriptionFilterOption = None,
     pattern: Pattern = None,
 ) -> None:
     """Change a subscription's filter in place: its deliveries stay, and no message is lost or repeated.
 
     Example: headgate sub set-filter eu-orders "region = 'EU' AND amount > 100"
     """
+    filter = _the_filter(filter, filter_option)
     with open_database(db) as database:
         found = database.subscription(subscription)
         print_warnings(insights.warn_of_filter(filter or ""))

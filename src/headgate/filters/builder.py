@@ -59,7 +59,8 @@ class Condition:
 
     def __bool__(self) -> bool:
         raise FilterTypeError(
-            "a condition is neither true nor false by itself: join conditions with & | ~, not with and, or, not"
+            "a condition is neither true nor false by itself: join conditions with & | ~, not with and, or, not; "
+            "for `in` write is_in([…])"
         )
 
     def __eq__(self, other: object) -> bool:

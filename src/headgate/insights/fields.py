@@ -18,14 +18,17 @@ from headgate.filters import (
     KIND_OF,
     SYS_KINDS,
     TRUE,
+    Compare,
     Field,
     Filter,
+    In,
     compared_kinds,
     fields_read,
     kind_class,
     likely_mistakes,
     operand_text,
     parse,
+    walk,
 )
 from headgate.message import OPAQUE, HeaderValue, Message
 from headgate.streams import segment_files
@@ -132,7 +135,8 @@ def warn_of_fields(tree: Filter, known: KnownFields) -> Iterator[str]:
     for field in named:
         if field not in known.kinds:
             what = "header" if field.scope == "header" else "property"
-            yield f"no message of {known.of} has the {what} {field.name}{_nearest(field, known)}"
+            advice = _nearest(field, known) or _quotes(field, tree)
+            yield f"no message of {known.of} has the {what} {field.name}{advice}"
     for field, kind in sorted(set(compared_kinds(tree)), key=str):
         held = known.kinds.get(field, frozenset())
         if held and kind not in held and field.scope != "sys":
@@ -154,6 +158,17 @@ def _nearest(field: Field, known: KnownFields) -> str:
     if not close:
         return ""
     return f"; did you mean {operand_text(Field(field.scope, folded[close[0]]))}?"
+
+
+def _quotes(field: Field, tree: Filter) -> str:
+    """Advice about a name that stands where a value does: `region = EU` compares two headers."""
+    for node in walk(tree):
+        match node:
+            case Compare(left=Field(), right=right) if right == field:
+                return f"; a text is written in quotes: '{field.name}'"
+            case In(items=items) if field in items:
+                return f"; a text is written in quotes: '{field.name}'"
+    return ""
 
 
 def _wanted(tree: Filter) -> dict[Field, set[str]]:

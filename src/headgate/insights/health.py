@@ -28,7 +28,6 @@ Health: TypeAlias = OneOf["fine", "absent", "weak", "missing"]
 
 MIN_PYTHON: Final = (3, 11)
 MIN_SQLITE: Final = (3, 53)
-MIN_SPARK: Final = (4, 1)
 MIN_DISK: Final = 2 << 30
 MIN_FILES: Final = 1024
 MIN_INOTIFY: Final = 64
@@ -85,10 +84,12 @@ def check_spark(*, start: bool) -> Iterator[Finding]:
         found = f"{' and '.join(lacking)} not installed"
         yield Finding("Spark", "absent", found, "pip install 'headgate[spark]' for the pipeline")
         return
+    from headgate.spark import LEAST_PYSPARK
+
     java = _check_java()
     yield java
     installed = _installed_version("pyspark") or ""
-    if _version_numbers(installed) < MIN_SPARK:
+    if _version_numbers(installed) < LEAST_PYSPARK:
         yield Finding(
             "Spark", "missing", f"pyspark {installed}", "pip install --upgrade 'headgate[spark]'"
         )

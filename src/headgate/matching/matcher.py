@@ -8,7 +8,7 @@ Threads may share a matcher. Its index keeps answers, so every question holds th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from threading import RLock
 from typing import Any, Final, Generic, TypeVar
 
@@ -77,6 +77,7 @@ class Matcher(Generic[Handle]):
         self.trie: TopicTrie[Found] = TopicTrie(_split_conditional)
         self._patterns = 0
         self._only: tuple[frozenset[Handle], Check] | None = None  # while it holds one filter
+        self._tests: list[tuple[Handle, Callable[[Message], bool]]] | None = None
         self.add_all(entries)
 
     def __len__(self) -> int:
@@ -147,11 +148,18 @@ class Matcher(Generic[Handle]):
 
     def _look_for_only(self) -> None:
         """A filter that is alone is asked without an index."""
-        if len(self._filings) != 1:
-            self._only = None
-            return
-        [(handle, tree)] = self._filings
-        self._only = frozenset((handle,)), Check(tree, self._checks.clock)
+        self._only = self._tests = None
+        if len(self._filings) == 1:
+            [(handle, tree)] = self._filings
+            self._only = frozenset((handle,)), Check(tree, self._checks.clock)
+
+    def tests(self) -> Sequence[tuple[Handle, Callable[[Message], bool]]]:
+        """Every handle with each of its filters as a test, for an owner that asks a few of them without the index."""
+        with self._lock:
+            if self._tests is None:
+                clock = self._checks.clock
+                self._tests = [(h, Check(tree, clock).compile()) for h, tree in self._filings]
+            return self._tests
 
     def match(self, message: Message) -> Set[Handle]:
         """The handles that have a filter which matches the message."""

@@ -56,13 +56,13 @@ class Check:
         self.uses = 0
         self.test: Callable[[Message], bool] = self._compile_and_test
 
-    def compile(self) -> None:
-        """Compile the filter now, so that no message has to wait for it."""
+    def compile(self) -> Callable[[Message], bool]:
+        """Compile the filter now, so that no message has to wait for it; return the test."""
         self.test = _test_of_bound(self.filter) or compile_predicate(self.filter, self.clock)
+        return self.test
 
     def _compile_and_test(self, message: Message) -> bool:
-        self.compile()
-        return self.test(message)
+        return self.compile()(message)
 
 
 def _test_of_bound(tree: Filter) -> Callable[[Message], bool] | None:

@@ -29,7 +29,7 @@ class WorkCounts:
         self.seconds.update(other.seconds)
 
     def outcomes(self, outcome: str) -> int:
-        """How many messages of all queues had that outcome."""
+        """Return how many messages of all queues had that outcome."""
         return sum(count for (_, each), count in self.messages.items() if each == outcome)
 
 
@@ -57,14 +57,14 @@ class WorkAccount:
             self._counts.add(counts)
 
     def counts(self) -> WorkCounts:
-        """All counts so far."""
+        """Return a copy of all counts so far."""
         copied = WorkCounts()
         with self._lock:
             copied.add(self._counts)
         return copied
 
     def take(self) -> WorkCounts:
-        """The counts since this was called last."""
+        """Return the counts since the last call, and begin to count anew."""
         with self._lock:
             taken, self._counts = self._counts, WorkCounts()
         return taken

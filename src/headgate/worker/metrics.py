@@ -30,7 +30,7 @@ _BOUNDS: Final = (*map(str, BUCKETS), "+Inf")
 def serve_worker_metrics(
     options: WorkerOptions, account: WorkAccount, host: str, port: int
 ) -> AbstractContextManager[int]:
-    """Serve /metrics while the block runs; yields the port."""
+    """Serve /metrics while the block runs; yield the port."""
     return serve_collector(WorkCollector(options, account), host, port)
 
 

@@ -39,7 +39,7 @@ class WorkerOptions:
 
 
 def load_handler(text: str) -> MessageHandler:
-    """The function that `module:function` names. The working directory is on the path, as it is for `python -m`."""
+    """Import the function that `module:function` names. The working directory is put on the path, as `python -m` does."""
     module_name, colon, path = text.partition(":")
     if not colon or not module_name or not path:
         raise HeadgateError(

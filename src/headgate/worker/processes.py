@@ -1,8 +1,8 @@
 """A worker of several processes: a parent that starts them, replaces those that hang or die, and tells them to end.
 
-The parent and each child talk through a pipe. The child says that it is ready, or why it cannot begin, and then reports once a second what it has
-done; the parent says `drain` or `stop`. When the parent is killed, the pipe ends and the children drain. Signals
-go to the parent alone: systemd and a terminal send them to every process, and a child would count them twice.
+The parent and each child talk through a pipe. The child says that it is ready, or why it cannot begin, and then reports once
+a second what it has done; the parent says `drain` or `stop`. When the parent is killed, the pipe ends and the children drain.
+Only the parent acts on signals: systemd and a terminal send them to every process, so a child would be told twice.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Child:
 
 
 class Supervisor:
-    """Keeps the children running. `drain` and `stop` come from another thread, and wake it through a pipe."""
+    """Keeps the children running. `drain` and `stop` are called in another thread, and wake `run` through a pipe."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Supervisor:
                 elif not self._has_begun:
                     raise HeadgateError(said)
                 else:
-                    _log.warning("process %d cannot begin: %s", child.process.pid, said)
+                    _log.warning("process %d failed: %s", child.process.pid, said)
         except (EOFError, OSError):
             return
 
@@ -204,7 +204,7 @@ class Supervisor:
 
 
 def run_child(options: WorkerOptions, logs: LogSettings, pipe: Connection) -> None:
-    """Work until the parent says otherwise, and end the process."""
+    """Work until the parent says `drain` or `stop`, and end the process."""
     for number in (signal.SIGINT, signal.SIGTERM):
         # Not SIG_IGN, which programs that the handler starts would inherit.
         signal.signal(number, lambda number, frame: None)

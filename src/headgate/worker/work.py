@@ -26,7 +26,7 @@ class Stoppable(Protocol):
 
 
 class Control:
-    """Passes `drain` and `stop` on to what is attached to it, or keeps them until something is."""
+    """Passes `drain` and `stop` on to the work that is attached to it, or keeps them until there is some."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -59,7 +59,7 @@ class Control:
 
 
 def drain_on(wait: Callable[[float | None], bool], control: Control, grace_s: float | None) -> None:
-    """In a thread of its own: drain after the first time `wait` returns, and stop after the second, or after `grace_s`."""
+    """Start a thread that drains the first time `wait` returns, and stops the second time, or after `grace_s`."""
 
     def listen() -> None:
         wait(None)

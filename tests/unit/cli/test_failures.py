@@ -46,6 +46,7 @@ PROBLEMS = [
     (OSError(errno.EROFS, "Read-only file system", "/x"), "choose a place that can be written"),
     (OSError(errno.EMFILE, "Too many open files"), "error: Too many open files; raise the limit of open files"),
     (ModuleNotFoundError("No module named 'pyspark'", name="pyspark"), "pip install 'headgate[spark]'"),
+    (ImportError("cannot import name 'X' from 'pyspark.sql'", name="pyspark.sql"), "needs a newer pyspark: pip install --upgrade"),
     (ModuleNotFoundError("No module named 'psycopg'", name="psycopg.rows"), "pip install 'headgate[postgres]'"),
     (ModuleNotFoundError("No module named 'x'", name="x"), "unexpected ModuleNotFoundError: No module named 'x'"),
     (KeyError("region"), "error: unexpected KeyError: 'region'; this should not happen"),

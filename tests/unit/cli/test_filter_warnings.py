@@ -84,3 +84,12 @@ def test_a_pipeline_check_and_a_worker_warn(orders, capsys, tmp_path, monkeypatc
     command = ["work", "shop_of_warnings:handle", "--queue", "orders", "--once"]
     assert run([*command, "--filter", "regoin = 'EU'"]) == 0
     assert REGOIN in capsys.readouterr().err
+
+
+def test_the_filter_of_a_subscription_is_an_argument_or_an_option(database_url, capsys):
+    assert run(["sub", "add", "eu", "--filter", "region = 'EU'"]) == 0
+    assert capsys.readouterr().out == "eu gets region = 'EU'\n"
+    assert run(["sub", "set-filter", "eu", "--filter", "region = 'US'"]) == 0
+    assert capsys.readouterr().out == "eu gets region = 'US'\n"
+    assert run(["sub", "add", "us", "region = 'US'", "--filter", "region = 'EU'"]) == 2
+    assert "give the filter once" in capsys.readouterr().err

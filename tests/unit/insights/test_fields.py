@@ -39,6 +39,8 @@ WARNED = [
     ("topic = 'x'", "no message of orders has the header topic; the topic of a message is sys.topic"),
     ("Region = 'EU'", "no message of orders has the header Region; did you mean region?"),
     ("EXISTS(regoin)", "no message of orders has the header regoin; did you mean region?"),
+    ("region = EU", "no message of orders has the header EU; a text is written in quotes: 'EU'"),
+    ("region IN (EU, 'US')", "no message of orders has the header EU; a text is written in quotes: 'EU'"),
     ("zzz > 5", "no message of orders has the header zzz"),
     ("subject = 'invoice'", "no message of orders has the header subject; the property of that name is p.subject"),
     ("amount = '1200'", "amount is compared with text, but in orders it is a number: that comparison is never TRUE"),

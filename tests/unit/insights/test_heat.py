@@ -8,7 +8,8 @@ from headgate import insights
 from headgate.clock import now_us
 from headgate.streams import Stream
 from headgate.streams.cold.compaction import compact
-from headgate.streams.read import measure
+from headgate.streams.format import OUTLINES_FILE
+from headgate.streams.read import ScanStats, measure, measure_chunks
 from tests.patience import PATIENCE
 
 heat_strip = partial(insights.heat_strip, budget_s=PATIENCE)
@@ -72,3 +73,16 @@ def test_without_time_to_read_the_undecided_chunks_stay_open(tiers):
 def test_chunks_of_segments_that_were_not_looked_at_are_counted_too(tiers):
     strip = heat_strip(tiers, "n + 1 = 8", budget_s=-1)
     assert strip.total("chunks") == heat_strip(tiers, "n + 1 = 8").total("chunks")
+
+
+def test_a_log_that_is_sealed_meanwhile_is_left_out(tmp_path):
+    with Stream.create(tmp_path / "s", segment_bytes=4096) as stream:
+        with stream.producer() as producer:
+            for _ in range(2):
+                producer.publish(bytes(5000))
+                producer.flush()
+        (stream.path / OUTLINES_FILE).unlink(missing_ok=True)
+        measures = measure_chunks(stream.path, None, until=-1, stats=ScanStats())
+        assert next(measures).first_offset == 1
+        stream.seal()
+        assert list(measures) == []

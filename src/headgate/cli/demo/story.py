@@ -80,12 +80,12 @@ class Story:
         self.findings.sizes["hot log"] = _size(self.orders)
 
     def start_spark(self) -> SparkSession:
-        from headgate.spark import session
+        from headgate.spark import command_session
 
         # Java compiles quickly instead of well: it only passes descriptors on.
         quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
         with self.step("start Spark", 0):
-            return session("headgate demo", config=quick)
+            return command_session("headgate demo", config=quick)
 
     def route(self, spark: SparkSession) -> None:
         """Run the pipeline while a consumer and a push subscriber wait for messages of its queue."""

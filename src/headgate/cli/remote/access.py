@@ -77,7 +77,9 @@ def change_password(name: UserName, url: BrokerUrl = None) -> None:
 @user.command(name="tags")
 def set_tags(
     name: UserName,
-    tags: Annotated[str, typer.Argument(help="The tags, with commas; '' for none.")],
+    tags: Annotated[
+        str, typer.Argument(help="The tags, with commas; '' for none.", metavar="TAGS")
+    ],
     url: BrokerUrl = None,
 ) -> None:
     """Set the tags of a user, which say what it may administer.

@@ -95,7 +95,7 @@ class BrokerApi:
         finally:
             self._connection.close()
         if answer.status >= 400:
-            raise BrokerRefused(answer.status, _reason(self.place, answer.status, content))
+            raise BrokerRefused(answer.status, _reason(self.place, path, answer.status, content))
         return json.loads(content) if content else None
 
     def get(self, *segments: str, **query: str) -> Any:
@@ -116,6 +116,27 @@ def path_of(*segments: str) -> str:
     return "/api/" + "/".join(quote(segment, safe="") for segment in segments)
 
 
+def name_object(path: str) -> str:
+    """The object that a path of the API is about, for a message."""
+    match [unquote(segment) for segment in path.removeprefix("/api/").split("/")]:
+        case ["bindings", vhost, "e", source, kind, destination, *_]:
+            target = "queue" if kind == "q" else "exchange"
+            return f"exchange {source} or {target} {destination} in vhost {vhost}"
+        case ["headgate", "consumers", vhost, queue, tag, *_]:
+            return f"queue {queue} in vhost {vhost}, or its consumer {tag}"
+        case ["queues" | "exchanges" as kind, vhost, name, *_]:
+            return f"{kind[:-1]} {name} in vhost {vhost}"
+        case ["headgate", "queues", vhost, name, *_]:
+            return f"queue {name} in vhost {vhost}"
+        case ["users" | "vhosts" | "connections" as kind, name, *_]:
+            return f"{kind[:-1]} {name}"
+        case ["policies" | "operator-policies", vhost, name]:
+            return f"policy {name} in vhost {vhost}"
+        case [kind, *names]:
+            return f"{kind.replace('-', ' ')} {', '.join(names)}"
+    return path
+
+
 def hide_password(url: str) -> str:
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", url)
 
@@ -134,11 +155,14 @@ def _find_password(name: str, given: str | None) -> str:
 def ask_new_password() -> str:
     """A new password, from standard input: typed twice, or one line of a pipe."""
     if not sys.stdin.isatty():
-        return sys.stdin.readline().rstrip("\n")
+        password = sys.stdin.readline().rstrip("\n")
+        if not password:
+            raise HeadgateError("there is no password on standard input; write one line to it")
+        return password
     return str(typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True))
 
 
-def _reason(place: str, status: int, content: bytes) -> str:
+def _reason(place: str, path: str, status: int, content: bytes) -> str:
     try:
         document = json.loads(content)
         reason = document.get("reason") or document.get("detail") or document.get("error")
@@ -150,7 +174,7 @@ def _reason(place: str, status: int, content: bytes) -> str:
         case 401:
             return f"{place}: this user may not: {reason}"
         case 404:
-            return "there is no such object on the broker"
+            return f"there is no such object on the broker: {name_object(path)}"
     return f"{place} answered {status}: {reason}"
 
 

@@ -36,7 +36,7 @@ OfOperator: TypeAlias = Annotated[
     typer.Option("--operator", help="An operator policy, which limits what policies may say."),
 ]
 GLOBAL: Final = "global-parameters"
-JsonText: TypeAlias = Annotated[str, typer.Argument(help="As JSON.", metavar="JSON")]
+JsonText: TypeAlias = Annotated[str, typer.Argument(help="The value, as JSON.", metavar="JSON")]
 
 
 def _kind(of_operator: bool) -> str:
@@ -66,8 +66,15 @@ def list_policies(
 @policy.command(name="set")
 def set_policy(
     name: PolicyName,
-    pattern: Annotated[str, typer.Argument(help="A pattern of the names it is about.")],
-    definition: JsonText,
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            help="A regular expression: the names it is for contain a match.", metavar="PATTERN"
+        ),
+    ],
+    definition: Annotated[
+        str, typer.Argument(help="Keys and values that it sets, as JSON.", metavar="JSON")
+    ],
     priority: Annotated[int, typer.Option(help="Of several that match, the highest counts.")] = 0,
     apply_to: Annotated[
         str, typer.Option(help="all, queues, classic_queues, quorum_queues, streams or exchanges.")
@@ -189,7 +196,9 @@ OneVhost: TypeAlias = Annotated[
 
 @definitions.command(name="export")
 def export_definitions(
-    file: Annotated[Path | None, typer.Argument(help="Where to; else standard output.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="Where to; else standard output.", metavar="FILE")
+    ] = None,
     vhost: OneVhost = None,
     url: BrokerUrl = None,
 ) -> None:
@@ -207,7 +216,9 @@ def export_definitions(
 
 @definitions.command(name="import")
 def import_definitions(
-    file: Annotated[Path, typer.Argument(help="RabbitMQ's definitions; - for standard input.")],
+    file: Annotated[
+        Path, typer.Argument(help="RabbitMQ's definitions; - for standard input.", metavar="FILE")
+    ],
     vhost: OneVhost = None,
     url: BrokerUrl = None,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_args
 
 import typer
 
@@ -13,6 +13,7 @@ from headgate.cli.output import print_json, print_json_lines
 from headgate.cli.remote.client import (
     ApiObject,
     BrokerApi,
+    BrokerRefused,
     BrokerUrl,
     ShownColumns,
     Vhost,
@@ -41,6 +42,20 @@ ArgumentTexts: TypeAlias = Annotated[
         metavar="NAME=VALUE",
     ),
 ]
+BindingFilter: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--filter", help="Only messages that match: the argument x-filter.", metavar="FILTER"
+    ),
+]
+ConsumersFilter: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--filter",
+        help="The filter of consumers that have none of their own: the argument x-filter.",
+        metavar="FILTER",
+    ),
+]
 Transient: TypeAlias = Annotated[
     bool, typer.Option("--transient", help="It is gone when the broker stops.")
 ]
@@ -49,16 +64,20 @@ IsExchange: TypeAlias = Annotated[
 ]
 
 BindingDestination: TypeAlias = Annotated[
-    str, typer.Argument(help="The queue that gets the messages.")
+    str,
+    typer.Argument(
+        help="The queue that gets the messages; with --to-exchange, the exchange.",
+        metavar="DESTINATION",
+    ),
 ]
 BindingKey: TypeAlias = Annotated[
     str, typer.Option("--key", "-k", help="The routing key, or pattern.")
 ]
 
 
-def parse_argument_values(given: list[str]) -> ApiObject:
-    """`name=value`: the value is JSON where it can be read as JSON, else text."""
-    found: ApiObject = {}
+def parse_argument_values(given: list[str], filter: str = "") -> ApiObject:
+    """`name=value`: the value is JSON where it can be read as JSON, else text. A filter is the argument x-filter."""
+    found: ApiObject = {"x-filter": filter} if filter else {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
@@ -104,7 +123,16 @@ def declare_exchange(
     Example: headgate exchange declare orders --type topic
     """
     body = {"type": type, "durable": not transient, "arguments": parse_argument_values(argument)}
-    BrokerApi(url).put("exchanges", vhost, name, body=body)
+    try:
+        BrokerApi(url).put("exchanges", vhost, name, body=body)
+    except BrokerRefused as refused:
+        from headgate.routing import ExchangeType
+
+        known = get_args(ExchangeType)
+        if type in known:
+            raise
+        text = f"{refused}; the types are {', '.join(known)}"
+        raise BrokerRefused(refused.status, text) from None
     typer.echo(f"declared exchange {name}")
 
 
@@ -124,7 +152,7 @@ def remove_exchange(
 @exchange.command(name="publish")
 def publish(
     name: ExchangeName,
-    payload: Annotated[str, typer.Argument(help="The text of the message.")],
+    payload: Annotated[str, typer.Argument(help="The text of the message.", metavar="PAYLOAD")],
     key: Annotated[str, typer.Option("--key", "-k", help="The routing key.")] = "",
     header: Headers = [],  # noqa: B006
     transient: Transient = False,
@@ -182,16 +210,17 @@ def add_binding(
     source: ExchangeName,
     destination: BindingDestination,
     key: BindingKey = "",
+    filter: BindingFilter = "",
     argument: ArgumentTexts = [],  # noqa: B006
     to_exchange: IsExchange = False,
     vhost: Vhost = "/",
     url: BrokerUrl = None,
 ) -> None:
-    """Bind a queue to an exchange. The argument x-filter is a filter on the headers.
+    """Bind a queue to an exchange, with a filter or without.
 
-    Example: headgate binding add orders large --key orders.# -a "x-filter=amount > 1000"
+    Example: headgate binding add orders large --key orders.# --filter "amount > 1000"
     """
-    body = {"routing_key": key, "arguments": parse_argument_values(argument)}
+    body = {"routing_key": key, "arguments": parse_argument_values(argument, filter)}
     place = _between(source, destination, to_exchange)
     BrokerApi(url).post("bindings", vhost, *place, body=body)
     typer.echo(f"bound {destination} to {source}")
@@ -202,6 +231,7 @@ def remove_binding(
     source: ExchangeName,
     destination: BindingDestination,
     key: BindingKey = "",
+    filter: BindingFilter = "",
     argument: ArgumentTexts = [],  # noqa: B006
     to_exchange: IsExchange = False,
     vhost: Vhost = "/",
@@ -212,7 +242,7 @@ def remove_binding(
     Example: headgate binding rm orders large --key orders.#
     """
     api, place = BrokerApi(url), _between(source, destination, to_exchange)
-    arguments = parse_argument_values(argument)
+    arguments = parse_argument_values(argument, filter)
     for row in api.get("bindings", vhost, *place):
         if (row["routing_key"], row["arguments"]) == (key, arguments):
             api.delete("bindings", vhost, *place, row["properties_key"])
@@ -269,6 +299,7 @@ def declare_queue(
     name: RemoteQueue,
     type: Annotated[str, typer.Option(help="classic, quorum or stream.", metavar="TYPE")] = "",
     transient: Transient = False,
+    filter: ConsumersFilter = "",
     argument: ArgumentTexts = [],  # noqa: B006
     vhost: Vhost = "/",
     url: BrokerUrl = None,
@@ -277,7 +308,7 @@ def declare_queue(
 
     Example: headgate broker queue declare orders --type quorum -a x-max-length=100000
     """
-    arguments = parse_argument_values(argument)
+    arguments = parse_argument_values(argument, filter)
     if type:
         arguments["x-queue-type"] = type
     body = {"durable": not transient, "arguments": arguments}
