@@ -47,6 +47,10 @@ def main() -> int:
         headlines.write_tables(report, document)
     if given.into and (left_out := headlines.without_figure(report.figures)):
         console.print(f"\nNot measured, in no table: {'; '.join(left_out)}", markup=False)
+    if given.into and (unknown := headlines.unexplained(report.figures)):
+        console.print(
+            f"\nMissed without a reason in benches/reasons.py: {'; '.join(unknown)}", markup=False
+        )
     if failed:
         console.print(f"Did not finish: {', '.join(failed)}", style="red", markup=False)
     return 1 if failed else 0

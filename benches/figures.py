@@ -133,14 +133,23 @@ def timed(work: Callable[[], object], repeats: int = 1) -> tuple[float, float]:
 def line(figure: Figure) -> str:
     """A figure as it is printed during the run; a comparison shows the ratio."""
     verdict = f"{figure.target} {verdict_of(figure)}".strip()
+    value, unit = _decisive(figure)
     if figure.ratio is not None:
-        value, unit = figure.ratio, TIMES
         more = f"{figure.against} ({measure(figure.theirs, figure.unit)})"
     else:
-        value, unit = figure.value, figure.unit
         more = "" if figure.clock is None else f"{number(figure.clock, RATE)}/s of wall time"
     rest = "  ".join(part for part in (verdict, more, figure.note) if part)
     return f"  {figure.name:<58} {number(value, unit):>10} {unit:<6} {rest}".rstrip()
+
+
+def result_of(figure: Figure) -> str:
+    """The number that the target is about, with its unit."""
+    return measure(*_decisive(figure))
+
+
+def _decisive(figure: Figure) -> tuple[float, str]:
+    """The ratio of a comparison, or else the value, with its unit."""
+    return (figure.value, figure.unit) if figure.ratio is None else (figure.ratio, TIMES)
 
 
 def verdict_of(figure: Figure) -> str:

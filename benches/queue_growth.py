@@ -195,7 +195,7 @@ def _subscribe_many(db: Database, numbers: Iterable[int]) -> None:
         for n in numbers:
             options = (5, 300_000_000, 0, [], [])
             name, filter = f"many {n}", f"x = 'v{n}'"
-            values = (name, "subscription", *options, filter, None, dialect.now_us(), None)
+            values = (name, "subscription", *options, filter, None, dialect.now_us(), None, 0)
             yield dialect.statement("create_queue", *values)
 
     def in_transaction() -> Iterator[Any]:

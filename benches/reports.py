@@ -134,13 +134,14 @@ def recorded(bench: Recorder, given: argparse.Namespace) -> Iterator[None]:
 def verdict(figures: Collection[Figure]) -> str:
     """The targets that were missed, in one line."""
     judged = [figure for figure in figures if figure.met is not None]
-    missed = [_title(figure) for figure in judged if not figure.met]
+    missed = [title(figure) for figure in judged if not figure.met]
     if missed:
         return f"{len(missed)} of {len(judged)} targets missed: {'; '.join(missed)}"
     return f"All {len(judged)} targets met"
 
 
-def _title(figure: Figure) -> str:
+def title(figure: Figure) -> str:
+    """The name of a figure, and the peer whose figure its target is about."""
     return f"{figure.name} against {figure.against}" if figure.against else figure.name
 
 
