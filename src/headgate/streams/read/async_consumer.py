@@ -131,9 +131,9 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         raise StopAsyncIteration
 
     async def _opened(self) -> StreamConsumer:
-        """Return the consumer, opened now if it was not yet; StopAsyncIteration if it was closed before that."""
+        """Return the consumer, opened now if it was not yet; StopAsyncIteration when it was closed before."""
         try:
-            return self._consumer or await self._reading.run(self._open)
+            return await self._reading.run(self._open)
         except StreamClosed:
             if self._closing is None:
                 raise
