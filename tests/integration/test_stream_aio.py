@@ -621,7 +621,7 @@ def test_closing_a_consumer_ends_the_tasks_that_wait(tmp_path: Path) -> None:
 def test_a_consumer_that_is_opening_when_its_stream_is_closed_ends(tmp_path: Path) -> None:
     async def test() -> None:
         stream = await AsyncStream.create(tmp_path / "s")
-        consumer = stream.consume(follow=True, start="next")
+        consumer = stream.consume(follow=True, start="next", cursor="c")
         is_opening, may_open = threading.Event(), threading.Event()
         open_consumer = consumer._open_consumer
 
@@ -635,7 +635,7 @@ def test_a_consumer_that_is_opening_when_its_stream_is_closed_ends(tmp_path: Pat
         await asyncio.to_thread(is_opening.wait, PATIENCE)
         closing = asyncio.ensure_future(stream.close())
         for _ in range(10):  # a close that does not wait for the opening is done by then
-            with suppress(RuntimeError):  # it has no threads any more
+            with suppress(StreamClosed):
                 await call_in_thread(stream._executor, int)
         assert not closing.done()
         may_open.set()
@@ -643,6 +643,9 @@ def test_a_consumer_that_is_opening_when_its_stream_is_closed_ends(tmp_path: Pat
         assert await waiting == []
         assert await payloads_of(consumer) == []
         assert [batch async for batch in consumer.batches()] == []
+        for use in (consumer.lag(), consumer.seek("first"), consumer.commit()):
+            with pytest.raises(StreamClosed, match="was closed"):
+                await use
 
     run(test())
 

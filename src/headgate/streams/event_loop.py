@@ -9,14 +9,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headgate.errors import StreamClosed
 from headgate.streams.read.consumer import longest_sleep, watch_streams
 
 Result = TypeVar("Result")
 
 
 def call_in_thread(executor: Executor, call: Callable[[], Result]) -> asyncio.Future[Result]:
-    """Start a call in a worker thread."""
-    return asyncio.get_running_loop().run_in_executor(executor, call)
+    """Start a call in a worker thread of a stream; StreamClosed when it has none any more."""
+    loop = asyncio.get_running_loop()
+    try:
+        return loop.run_in_executor(executor, call)
+    except RuntimeError:
+        raise StreamClosed("the stream was closed") from None
 
 
 class Lane:
