@@ -8,6 +8,7 @@ HeadgateError
 ├── TopicPatternError (ValueError)  a topic pattern cannot be used
 ├── InvalidMessage (ValueError)     a message cannot be published as it is
 ├── SettingsError (ValueError)      a setting has a value that cannot be used
+├── CannotListen                    a server cannot listen on its address
 ├── CasesError (ValueError)         a table of filter cases cannot be read
 ├── StreamError                     something is wrong with a stream
 │   ├── StreamNotFound              there is no stream in that directory
@@ -57,6 +58,7 @@ HeadgateError
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 
@@ -118,6 +120,24 @@ class InvalidMessage(HeadgateError, ValueError):
 
 class SettingsError(HeadgateError, ValueError):
     """A setting has a value that cannot be used."""
+
+
+class CannotListen(HeadgateError):
+    """A server cannot listen on an address, for example because another one uses its port."""
+
+    def __init__(self, host: str, port: int, reason: str, advice: str) -> None:
+        self.host, self.port, self.reason, self.advice = host, port, reason, advice
+        super().__init__(f"cannot listen on {host}:{port}: {reason}; {advice}")
+
+    @classmethod
+    def because(cls, problem: OSError, host: str, port: int, advice: str) -> CannotListen:
+        """Return the error for what the operating system says; asyncio repeats the address in its text."""
+        number = problem.errno or 0
+        reason = os.strerror(number) if number > 0 else problem.strerror or str(problem)
+        return cls(host, port, reason, advice)
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.host, self.port, self.reason, self.advice)
 
 
 class CasesError(HeadgateError, ValueError):
@@ -220,12 +240,13 @@ class PositionLost(StreamError):
             lost = f"offsets {position} to {first_offset - 1} were deleted by retention before they were read"
         else:
             lost = (
-                f"the stream ends at {next_offset}: it lost its last messages in a power failure "
-                '(fsync is not "always"), or it was deleted and created again'
+                f"the stream ends at {next_offset}: no message had this offset yet, or the last ones were lost in a "
+                'power failure (fsync is not "always"), or the stream was deleted and created again'
             )
         super().__init__(
             f"{who} is at offset {position}, but {lost}. "
-            'Continue with the oldest message: on_lost="first", or with the next one to arrive: on_lost="next"'
+            'Continue with the oldest message: on_lost="first" (--on-lost first), '
+            'or with the next one to arrive: on_lost="next" (--on-lost next)'
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

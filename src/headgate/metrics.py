@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.errors import HeadgateError
+from headgate.errors import CannotListen, HeadgateError
 from headgate.queues import QueueStats
 from headgate.streams.read import SCAN_TOTALS, ScanStats
 from headgate.tally import QUEUES, STREAMS
@@ -121,9 +121,8 @@ def serve_collector(collector: Collector, host: str, port: int) -> Iterator[int]
     try:
         server = ThreadingHTTPServer((host, port), _Handler)
     except OSError as problem:
-        raise HeadgateError(
-            f"metrics cannot be served on {host}:{port}: {problem}; give another address"
-        ) from problem
+        advice = "give another address for the metrics"
+        raise CannotListen.because(problem, host, port, advice) from problem
     thread = Thread(target=server.serve_forever, name="headgate-metrics", daemon=True)
     with server:
         thread.start()

@@ -22,6 +22,7 @@ EXAMPLES: list[HeadgateError] = [
     errors.FilterSyntaxError("unexpected '='", "a = =", 4, ("a value",)),
     errors.FilterLimitError("tokens", 5000, 4096),
     errors.InvalidMessage("topic", "must be str, not int"),
+    errors.CannotListen("127.0.0.1", 5672, "Address already in use", "give another port"),
     errors.StreamLocked("/s", {"pid": 1}),
     errors.StoreCorrupt("/d/broker.db", "is no SQLite file"),
     errors.StoreLocked("/d", "a broker"),

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from headgate.cli.arguments import AsJson
 from headgate.cli.output import print_json_lines, terminal
+from headgate.errors import HeadgateError
 from headgate.insights import Finding, Health, diagnose
 from headgate.settings import load_settings
 
@@ -39,6 +40,11 @@ def doctor(
 
     Example: headgate doctor /var/lib/headgate --db postgresql://localhost/orders
     """
+    if db is not None and not db.startswith(("postgresql:", "postgres:")):
+        raise HeadgateError(
+            "--db checks a PostgreSQL server, postgresql://…; for a SQLite file, name its directory instead: "
+            "headgate doctor DIRECTORY"
+        )
     console = terminal(stderr=as_json)
     with console.status("checking …"):
         url = load_settings(database=db).database

@@ -67,7 +67,8 @@ def add(
     """
     if queue is None and topic is None:
         raise HeadgateError("say where to publish: --queue, or --topic for subscriptions")
-    with open_database(db, "create") as database:
+    # A queue is in a database that exists: a new one would only hide a typing error in the URL.
+    with open_database(db, "create" if queue is None else "change") as database:
         database.schedule(
             schedule,
             cron,

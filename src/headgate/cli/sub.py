@@ -86,7 +86,8 @@ def add(
     Example: headgate sub add eu-orders "region = 'EU'" --queue orders
     """
     filter = _the_filter(filter, filter_option)
-    with open_database(db, "create") as database:
+    # A queue is in a database that exists: a new one would only hide a typing error in the URL.
+    with open_database(db, "create" if queue is None else "change") as database:
         source = None if queue is None else database.find(queue)
         print_warnings(insights.warn_of_filter(filter or "", queue=source))
         created = database.subscription(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.arguments import DatabaseUrl
-from headgate.errors import HeadgateError, MissingExtra
+from headgate.errors import CannotListen, HeadgateError, MissingExtra
 from headgate.server import new_event_loop
 
 PORT = 15_673
@@ -55,9 +55,8 @@ async def _serve(data: Path, database: str | None, host: str, port: int) -> None
     try:
         served = await listener.listen(host, port)
     except OSError as problem:
-        raise HeadgateError(
-            f"cannot listen on {host}:{port}: {problem}; give another --port"
-        ) from problem
+        advice = "give another --port; 0 takes a free one"
+        raise CannotListen.because(problem, host, port, advice) from problem
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -41,9 +41,9 @@ class DirectoryLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as problem:
-            holder = os.pread(self._fd, 500, 0).decode(errors="replace") or "another process"
+            holder = _describe_holder(os.pread(self._fd, 500, 0))
             os.close(self._fd)
-            raise StoreLocked(directory, f"a broker: {holder}") from problem
+            raise StoreLocked(directory, holder) from problem
         os.ftruncate(self._fd, 0)
         name = {"pid": os.getpid(), "host": socket.gethostname()}
         os.pwrite(self._fd, json.dumps(name).encode(), 0)
@@ -51,6 +51,15 @@ class DirectoryLock:
     def release(self) -> None:
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
+
+
+def _describe_holder(written: bytes) -> str:
+    """Describe the process that holds the lock; it may not have written its name yet."""
+    try:
+        name = json.loads(written)
+        return f"a broker (pid {name['pid']}, host {name['host']})"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,15 @@ import asyncio
 import logging
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.amqp import AmqpCodec, AmqpServer
 from headgate.broker import Broker, StreamHome
-from headgate.errors import MissingExtra, SettingsError
+from headgate.errors import CannotListen, MissingExtra, SettingsError
 from headgate.server.configuration import ServerOptions
 from headgate.server.data_directory import STORE_FILE, STREAMS, DirectoryLock
 from headgate.server.security import TlsContext, set_up_access
@@ -66,7 +68,7 @@ class Server:
             self._apply()
             set_up_access(self.broker, self.options)
             self.broker.alarms.watch(self.options.data, loop.call_later)
-            self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
+            await self._listen_for_amqp()
             await self._listen_for_tls()
             await self._listen_for_http()
             self.shovels.start(_own_address(self.options.host, self.amqp_port))
@@ -84,6 +86,11 @@ class Server:
                     extra={"protocol": protocol, "host": self.options.host, "port": port},
                 )
 
+    async def _listen_for_amqp(self) -> None:
+        host, port = self.options.host, self.options.amqp_port
+        with _naming_option(host, port, "--amqp-port"):
+            self.amqp_port = await self._amqp.listen(host, port)
+
     async def _listen_for_tls(self) -> None:
         """Serve AMQP over TLS, if there is a certificate."""
         options = self.options
@@ -92,7 +99,9 @@ class Server:
                 raise SettingsError("http.tls needs tls.certificate: a PEM file")
             return
         self._tls = TlsContext(options)
-        self.tls_port = await self._amqp.listen(options.host, options.tls_port, self._tls.context)
+        host, port = options.host, options.tls_port
+        with _naming_option(host, port, "--set tls.port=…"):
+            self.tls_port = await self._amqp.listen(host, port, self._tls.context)
 
     async def _listen_for_http(self) -> None:
         """Serve the API and the pages, if their packages are installed."""
@@ -121,7 +130,8 @@ class Server:
         )
         self._http = HttpListener(app)
         tls = self._tls.context if self._tls is not None and options.http_tls else None
-        self.http_port = await self._http.listen(options.host, options.http_port, tls)
+        with _naming_option(options.host, options.http_port, "--http-port"):
+            self.http_port = await self._http.listen(options.host, options.http_port, tls)
         node.listeners.append(ListeningPort("amqp", options.host, self.amqp_port))
         if self.tls_port is not None:
             node.listeners.append(ListeningPort("amqp/ssl", options.host, self.tls_port, tls=True))
@@ -186,6 +196,8 @@ class Server:
         data = self.options.data
         if data is None:
             return InMemoryStore(loop.call_soon)
+        if data.exists() and not data.is_dir():
+            raise SettingsError(f"{data} is not a directory; name one for the data of the broker")
         data.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(data)
         try:
@@ -203,6 +215,16 @@ class Server:
         self._store.close()
         if self._lock is not None:
             self._lock.release()
+
+
+@contextmanager
+def _naming_option(host: str, port: int, option: str) -> Iterator[None]:
+    """Turn a failure to listen into an error that names the option for another port."""
+    try:
+        yield
+    except OSError as problem:
+        advice = f"give another port with {option}; 0 takes a free one"
+        raise CannotListen.because(problem, host, port, advice) from problem
 
 
 def _own_address(host: str, port: int) -> str:

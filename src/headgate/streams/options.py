@@ -200,6 +200,10 @@ def load_options(directory: Path) -> StreamOptions:
             f"there is no stream in {directory}: it has no {OPTIONS_FILE}; create one with "
             f"Stream.create, or `headgate stream create {directory}`"
         ) from None
+    except NotADirectoryError as problem:
+        raise StreamNotFound(
+            f"there is no stream in {directory}: a stream is a directory, and this is a file"
+        ) from problem
     except OSError as problem:
         raise StreamError(f"{path} cannot be read: {problem.strerror}") from problem
     except ValueError as problem:

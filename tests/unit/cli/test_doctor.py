@@ -51,3 +51,8 @@ def test_a_missing_java_is_reported_with_the_way_to_get_one(capsys, monkeypatch,
 def test_the_table_ends_with_a_summary(capsys):
     assert run(["doctor", str(Path())]) == 0
     assert capsys.readouterr().out.rstrip().endswith(("fine.", "better."))
+
+
+def test_a_database_that_is_no_postgresql_is_not_passed_over(capsys):
+    assert run(["doctor", "--db", "sqlite:///orders.db"]) == 2
+    assert "--db checks a PostgreSQL server" in capsys.readouterr().err

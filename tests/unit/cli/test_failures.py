@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
@@ -287,3 +288,54 @@ def test_a_reader_that_closes_the_pipe_is_not_a_failure(tmp_path):
         scanning.stdout.close()
         assert scanning.stderr.read() == b""
         assert scanning.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sub", "add", "large", "amount > 1", "--queue", "orders"],
+        ["schedule", "add", "daily", "@daily", "--queue", "orders"],
+    ],
+    ids=["sub", "schedule"],
+)
+def test_a_mistyped_database_of_a_queue_is_not_created(tmp_path, capsys, command):
+    assert run([*command, "--db", f"sqlite:///{tmp_path}/odrers.db"]) == 2
+    assert "there is no database" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_place_of_a_directory_is_named(tmp_path, capsys):
+    file = tmp_path / "orders.db"
+    file.touch()
+    assert run(["stream", "info", str(file)]) == 2
+    assert "a stream is a directory, and this is a file" in capsys.readouterr().err
+    assert run(["serve", "--data", str(file)]) == 2
+    assert f"{file} is not a directory" in capsys.readouterr().err
+
+
+def test_an_offset_that_no_message_has_yet_is_reported_with_the_option_that_helps(tmp_path, capsys):
+    Stream.create(tmp_path / "s").close()
+    assert run(["stream", "scan", str(tmp_path / "s"), "--from", "99"]) == 2
+    said = capsys.readouterr().err
+    assert "no message had this offset yet" in said
+    assert "--on-lost next" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["serve", "--memory", "--http-port", "0", "--amqp-port"], "--amqp-port"),
+        (["serve", "--memory", "--amqp-port", "0", "--http-port"], "--http-port"),
+        (["web", "--data", ".", "--port"], "--port"),
+    ],
+)
+def test_a_port_in_use_is_named_with_the_option_that_takes_another(capsys, command, option):
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run([*command, str(port)]) == 2
+    [said] = capsys.readouterr().err.splitlines()[-1:]
+    assert said.startswith(
+        f"error: cannot listen on 127.0.0.1:{port}: Address already in use; give another "
+    )
+    assert option in said
