@@ -16,6 +16,7 @@ GUIDES = (
     "docs/how-to/broker.md",
     "docs/how-to/outbox-and-worker.md",
     "docs/how-to/tail-and-resume.md",
+    "docs/how-to/test-filters-in-ci.md",
     "docs/how-to/worker.md",
 )
 PAGES = (  # their blocks go on with the names of earlier blocks
@@ -24,7 +25,6 @@ PAGES = (  # their blocks go on with the names of earlier blocks
     "docs/how-to/filter-a-queue.md",
     "docs/how-to/queues-beside-others.md",
     "docs/how-to/streams-in-asyncio.md",
-    "docs/how-to/test-filters-in-ci.md",
     "docs/reference/queues.md",
 )
 PATIENCE_S = 180
@@ -59,6 +59,18 @@ def test_a_page_runs_as_one_program(document, tmp_path):
     program.write_text("\n".join(lines))
     done = run([str(program)], tmp_path)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("document", PAGES)
+def test_a_page_whose_blocks_go_on_with_each_other_says_so(document):
+    programs = [
+        block
+        for block in blocks(ROOT / document)
+        if block.language == "python" and not block.file_name
+    ]
+    if len(programs) > 1:
+        text = (ROOT / document).read_text()
+        assert "The Python blocks of this page are one program" in text.partition("```")[0]
 
 
 def run_file(block: Block, directory: Path) -> None:
