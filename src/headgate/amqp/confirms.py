@@ -1,4 +1,4 @@
-"""Publisher confirms: sent at the end of a turn or, for stored messages, when their commit is done."""
+"""Publisher confirms: sent at the end of a turn or, for stored messages, when `store.committer` has written their commit."""
 
 from __future__ import annotations
 

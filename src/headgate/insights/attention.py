@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 MOST: Final = 50
 LONG_QUEUE: Final = 100_000  # messages in a queue without a limit
-LEAST_EXAMINED: Final = 1_000  # messages that a filter has seen and none of which it wanted
-MANY_HELD: Final = 1_000  # messages that a consumer keeps without a limit
-MANY_GROWING: Final = 100  # messages that a consumer keeps when they become more with every look
-MOST_ADVISED: Final = 20  # filters of a queue on SQL for which an index is looked for
-SAMPLES: Final = 4  # looks at a consumer, one behind the other, in which they became more
-SAMPLE_S: Final = 1.5  # at least, between two looks
+LEAST_EXAMINED: Final = 1_000  # messages that a filter was tested on, and none of which matched
+MANY_HELD: Final = 1_000  # messages that a consumer without a prefetch keeps unacknowledged
+MANY_GROWING: Final = (
+    100  # messages that a consumer keeps unacknowledged, when each sample finds more
+)
+MOST_ADVISED: Final = 20  # filters of a queue on SQL that are checked for an index
+SAMPLES: Final = 4  # samples of a consumer in a row, each with more messages than the one before
+SAMPLE_S: Final = 1.5  # the least time between two samples
 _LIMITS: Final = ("x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires")
 _POLICY_LIMITS: Final = tuple(name.removeprefix("x-") for name in _LIMITS)
 

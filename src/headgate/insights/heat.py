@@ -44,7 +44,7 @@ class HeatCell:
 
     @property
     def heat(self) -> str:
-        """The outcome that colours the cell: hits before all others."""
+        """The outcome that colours the cell; hits take precedence over all others."""
         return next((name for name in _BY_HEAT if getattr(self, name)), "skipped")
 
 

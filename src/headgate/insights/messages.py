@@ -55,7 +55,7 @@ class MessagePage:
 
 
 def published_since(since: datetime | None, filter: FilterLike | None = None) -> Filter:
-    """A filter for what another one matches, of the messages whose time is known and not before a moment."""
+    """The filter, restricted to messages whose timestamp is known and not before `since`."""
     tree = TRUE if filter is None else as_filter(filter)
     if since is None:
         return tree
@@ -178,7 +178,7 @@ class _StreamSearch:
 
 
 def _steps(start: int, end: int) -> Iterator[int]:
-    """From start to end in steps that grow as long as what is done between them is quick: a search can pause there."""
+    """Divide the range into steps, which grow as long as each is searched quickly; a search can pause between two steps."""
     step, began = _FIRST_STEP, time.monotonic()
     yield start
     while abs(end - start) > step:

@@ -30,7 +30,7 @@ class ListeningPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """Facts that the server knows and its broker does not."""
+    """Facts that the server gives, because the broker does not know them."""
 
     name: str = field(default_factory=lambda: f"headgate@{socket.gethostname().partition('.')[0]}")
     product: str = "RabbitMQ"

@@ -54,7 +54,7 @@ class TriedMessage:
 
 @dataclass(frozen=True, slots=True)
 class FilterProblem:
-    """Why a text is no filter, and the position of the letter where, if it is one place."""
+    """Why a text is no filter, and the position of the first wrong letter, if there is one place."""
 
     text: str
     at: int | None  # counted from 0

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from headgate.queues import Database, QueueStats, RateLimit, Usage
 
-# The least and the most between two looks that make a rate; consumers report every 5 seconds.
+# The least and the most time between two readings that make a rate; consumers report every 5 seconds.
 BETWEEN_S: Final = (10.0, 600.0)
 MOST_SAMPLED: Final = 1_000  # queues
 
@@ -91,13 +91,13 @@ class _Sample(NamedTuple):
 
 
 class QueueSamples:
-    """What the consumers of queues had done at the last look. Two looks make a rate."""
+    """The counts of consumers when they were last read, by queue. A rate is the difference of two readings."""
 
     def __init__(self) -> None:
         self._last: dict[str, _Sample] = {}
 
     def rates(self, queue: QueueFacts, now_s: float) -> QueueRates | None:
-        """The rates since the last look at this queue; None if there was none lately."""
+        """The rates since this queue was last read; None if that was never or too long ago."""
         claimed = sum(usage.rows for usage in queue.consumers.values())
         acked = sum(usage.acked for usage in queue.consumers.values())
         least_s, most_s = BETWEEN_S

@@ -215,7 +215,7 @@ class Consumer:
         try:
             try:
                 self._consume_until_stopped(wakeup)
-            finally:  # also when it is cancelled: it may have been woken, then another one must be
+            finally:  # also when it is cancelled: if a commit has woken it, another consumer is woken instead
                 wakeup.close()
             # When a handler has closed the consumer, no other thread is left to ack its message.
             with suppress(QueueError):

@@ -33,7 +33,7 @@ from headgate.queues.queue import Queue, Subscription
 from headgate.queues.scheduler import Scheduler
 from headgate.queues.threads import Event, setter
 
-RESULT_POLL_S: Final = 0.5  # between two looks: no wake-up tells of a dead letter
+RESULT_POLL_S: Final = 0.5  # between two polls for a result: a dead letter sends no wake-up
 
 
 def connect(
@@ -157,7 +157,7 @@ class Database:
         return self._wait_for_result(checked, arguments.microseconds("wait", wait) / 1e6)
 
     def _wait_for_result(self, id: int, seconds: float) -> JobResult | None:
-        """Look whenever results were stored, and every RESULT_POLL_S, until the message is settled or the time is up."""
+        """Read the result whenever results were stored, and every RESULT_POLL_S, until the message is settled or the time is up."""
         deadline, woken = time.monotonic() + seconds, Event()
         wake = setter(woken)
         watch = self.engine.watch(

@@ -126,7 +126,7 @@ def postgres_target(url: str, schema: str | None = None) -> PostgresTarget:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     own = {name: value for name, value in pairs if name in _OWN_PARAMETERS}
     others = [(name, value) for name, value in pairs if name not in _OWN_PARAMETERS]
-    query = urlencode(others, safe="/", quote_via=quote)  # libpq takes a plus for a plus
+    query = urlencode(others, safe="/", quote_via=quote)  # libpq does not read a plus as a space
     named = schema or own.get("schema") or DEFAULT_SCHEMA
     pooler = own.get("pooler")
     if pooler not in (None, "session"):

@@ -15,7 +15,7 @@ W = TypeVar("W")  # what runs the handler
 
 
 class HandlerGivenUp(Exception):
-    """The handler took longer than it may, or its consumer was stopped: others have settled its messages."""
+    """The handler took longer than its timeout, or its consumer was stopped: the consumer has settled its messages."""
 
 
 @dataclass(eq=False, slots=True)

@@ -75,7 +75,7 @@ class Ledger:
             return list(self._leased)
 
     def forget(self, receipts: Iterable[Receipt]) -> None:
-        """Extend these leases no more: the deliveries are settled, or left to the end of their lease."""
+        """Stop extending these leases: the deliveries are settled, or their leases are left to end."""
         with self._lock:
             for receipt in receipts:
                 self._leased.pop(receipt, None)

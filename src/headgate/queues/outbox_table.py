@@ -1,7 +1,7 @@
 """The table of an outbox: how a caller's connection inserts into it, and the operations that move its entries on.
 
 With psycopg and apsw the outbox is a table in the database of the queues, and the relay moves a message in one transaction: it
-is in the outbox or in its queue, never in both, never in none.
+is either in the outbox or in its queue, at any time.
 
 With the standard library's sqlite3 (and SQLAlchemy on it) the outbox is a table in the application's own file, never in
 that of the queues: two SQLite libraries in one process do not see each other's locks. The relay reads it through sqlite3

@@ -21,7 +21,7 @@ class Scheduler:
 
     def __init__(self, engine: Engine, *, poll: timedelta = timedelta(seconds=5)) -> None:
         self._engine = engine
-        self._poll_s = arguments.lease_us(poll) / 1e6  # for schedules that others add
+        self._poll_s = arguments.lease_us(poll) / 1e6  # finds schedules that other programs add
         self._stopping = Event()
         self._worker: Worker | None = None
 

@@ -30,12 +30,15 @@ from headgate.queues.engine import Wake
 
 _log = logging.getLogger(__name__)
 
-_COMES_WITHIN_S: Final = 0.1  # a consumer that takes longer is held up: another is woken
-_LATE_S: Final = 0.002  # longer than a claim takes, where nothing else slows it down
+# A woken consumer that has not claimed by then is held up, and another one is woken.
+_COMES_WITHIN_S: Final = 0.1
+# How long a woken consumer lets other processes go first, at least and at most: longer than an undisturbed claim takes.
+_LATE_S: Final = 0.002
 _LATEST_S: Final = 0.016
-_SHORTER: Final = 0.98  # times, after a wait that was long enough
-_BUSY: Final = 2.5  # times as long as a late line: idle consumers go first
-_ALONE_S: Final = 1.0  # how long no other process is assumed to be idle
+_SHORTER: Final = 0.98  # the factor of that time after a wait that was long enough
+_BUSY: Final = 2.5  # the factor of that time for a line with consumers at work: idle ones go first
+# How long no other process is assumed to be idle, after one was found not to be.
+_ALONE_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -110,7 +113,7 @@ class Wakers:
         self._wakes: dict[Registration, Wake] = {}
         self._lines: dict[Hashable, Line] = {}
         self._lock = threading.Lock()
-        self._awaited = threading.Event()  # set when a commit begins to matter
+        self._awaited = threading.Event()  # set when a consumer begins to wait for a commit
 
     def add(self, wake: Wake) -> Registration:
         """Register `wake`, which is called after commits until the registration is closed."""
@@ -134,12 +137,13 @@ class Wakers:
             return Waiter(self, line, joined, wake)
 
     def are_awaited(self) -> bool:
-        """Whether a commit is waited for. A consumer that claims does not wait: it begins to when it finds nothing."""
+        """Whether any consumer waits for a commit. One that claims does not wait; it begins to wait when it finds nothing."""
         with self._lock:
             return bool(self._wakes) or any(line.waiting for line in self._lines.values())
 
     def rest(self, ends: Callable[[], bool]) -> bool:
-        """Pause until a commit is waited for, or until `resume` and `ends()` is true; return False if one was waited for already."""
+        """Pause until a consumer waits for a commit, or until `resume` is called; do not pause, and return False, if one waits
+        already or `ends()` is true."""
         self._awaited.clear()
         if ends() or self.are_awaited():
             return False
@@ -147,7 +151,7 @@ class Wakers:
         return True
 
     def resume(self) -> None:
-        """Have `rest` look again."""
+        """End the pause of `rest`."""
         self._awaited.set()
 
     def queues(self) -> set[int]:

@@ -1,5 +1,8 @@
 """The table of the API: methods and paths, the tag that each needs, and the functions that answer.
 
+Permissions are checked here: `_admit` compares the tags of the user with the one that a path needs, `Call.vhost` and
+`Call.may_see` refuse virtual hosts, and the functions of a path ask the broker's access control for the rest.
+
 Paths are matched by their raw segments, because the names of queues and virtual hosts may hold an encoded slash.
 """
 
@@ -115,7 +118,7 @@ class Endpoint:
     method: str
     path: str
     answer: Callable[[Call], Any]
-    needs: Tag | None  # the tag of those who may ask; None for everybody
+    needs: Tag | None  # the tag that a user needs to ask; None: no login is needed
     query: tuple[str, ...] = ()
     body: Mapping[str, Any] | None = None  # JSON schema
     # The parts of the body that the audit trail shows; None: the request is not in it at all.
@@ -378,7 +381,7 @@ async def read_body(receive: Receive, most: int | None = None) -> bytes:
 
 
 async def read_form(receive: Receive) -> dict[str, str]:
-    """The fields of a form, few and short ones only: anybody may send a form to the login."""
+    """The fields of a form, few and short ones only: the form of the login can be sent without a login."""
     body = (await read_body(receive, MOST_FORM)).decode(errors="replace")
     try:
         return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=MOST_FIELDS))

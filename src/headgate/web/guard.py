@@ -1,4 +1,7 @@
-"""The guard of every request: checks the size of its body, its origin and its login, and sets security headers."""
+"""The guard of every request: checks the size of its body, its origin and its login, and sets security headers.
+
+What a user may do is checked later, by the endpoints (`web.endpoints`) and the pages (`web.pages.visit`).
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MOST_CONNECTIONS: Final = 2_000
 
 
 class _ImpatientProtocol(H11Protocol):
-    """A connection that must send a request soon: one that sends a letter a minute would hold its place for ever."""
+    """A connection that must send a request soon: one that sends a byte a minute would hold its place for ever."""
 
     _answered: object = None  # the request before the one that is waited for
 

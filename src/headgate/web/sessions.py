@@ -17,7 +17,7 @@ MOST: Final = 10_000
 
 
 class LoginSessions:
-    """Who is logged in, by token."""
+    """The identities of users who are logged in, by the token of their session."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

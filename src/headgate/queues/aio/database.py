@@ -32,7 +32,7 @@ from headgate.queues.engine import (
     SubscriptionStart,
 )
 
-RESULT_POLL_S: Final = 0.5  # between two looks: no wake-up tells of a dead letter
+RESULT_POLL_S: Final = 0.5  # between two polls for a result: a dead letter sends no wake-up
 
 
 async def connect(
@@ -156,7 +156,7 @@ class AsyncDatabase:
         return await self._wait_for_result(checked, arguments.microseconds("wait", wait) / 1e6)
 
     async def _wait_for_result(self, id: int, seconds: float) -> JobResult | None:
-        """Look whenever results were stored, and every RESULT_POLL_S, until the message is settled or the time is up."""
+        """Read the result whenever results were stored, and every RESULT_POLL_S, until the message is settled or the time is up."""
         deadline, woken = time.monotonic() + seconds, AsyncEvent()
         wake = setter(woken)
         watch = self.engine.watch(

@@ -5,8 +5,8 @@
         await db.outbox(connection).publish("orders", b"…", headers={"type": "created"})
 
 Both are committed together. A relay moves what was committed into the queues: `async with db.relay(): …`. Entries that
-cannot be moved are parked: `relay.parked()` lists them, `relay.retry()` has them tried again. In which table the entries are,
-and what a relay promises, is said in `headgate.queues.outbox_table`.
+cannot be moved are parked: `relay.parked()` lists them, `relay.retry()` has them tried again. `headgate.queues.outbox_table`
+describes the table of the entries, and what a relay guarantees.
 """
 
 from __future__ import annotations

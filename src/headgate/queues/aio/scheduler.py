@@ -20,7 +20,7 @@ class AsyncScheduler:
 
     def __init__(self, engine: AsyncEngine, *, poll: timedelta = timedelta(seconds=5)) -> None:
         self._engine = engine
-        self._poll_s = arguments.lease_us(poll) / 1e6  # for schedules that others add
+        self._poll_s = arguments.lease_us(poll) / 1e6  # finds schedules that other programs add
         self._stopping = AsyncEvent()
         self._worker: AsyncWorker | None = None
 

@@ -128,7 +128,7 @@ class PostgresConnection(psycopg.Connection[TupleRow]):
 
 
 class AsyncPostgresConnection(psycopg.AsyncConnection[TupleRow]):
-    """As PostgresConnection, for asyncio."""
+    """An asyncio connection that keeps a cursor for each statement."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -199,7 +199,7 @@ def open_connection(
 async def open_async_connection(
     target: PostgresTarget, settings: dict[str, str] = SESSION
 ) -> AsyncPostgresConnection:
-    """As open_connection, for asyncio."""
+    """An asyncio connection in autocommit that finds names in the target's schema first."""
     with translate_errors():
         connection = await _connect_async(target)
         try:
@@ -238,7 +238,7 @@ async def _connect_async(target: PostgresTarget) -> AsyncPostgresConnection:
 
 
 def is_crowded(problem: psycopg.OperationalError) -> bool:
-    """Whether more clients wait than the server lets wait: over a Unix socket, it refuses the next at once."""
+    """Whether the server's backlog of waiting clients is full: over a Unix socket, the next client is refused at once."""
     return os.strerror(errno.EAGAIN) in str(problem)
 
 

@@ -37,8 +37,8 @@ SESSION: Final = {
 LONGEST_KEY: Final = 200
 _AFTER_ALL: Final = "t"  # greater than every key: those begin with b, n or s
 _PLACEHOLDER: Final = re.compile(r"\$(\d+)")
-# Always true, and a condition of the index in the order of the queue. A claim that looks something up does not have it,
-# and so cannot be answered by reading the whole queue.
+# Always true, and a condition of the partial index in the order of the queue. A claim that looks something up leaves it
+# out, so that PostgreSQL cannot answer it by reading the whole queue.
 _IN_ORDER: Final = Sql("d.rank <= 0")
 _ARRAYS: Final = {str: "text[]", int: "bigint[]", float: "float8[]", bool: "boolean[]"}
 

@@ -126,7 +126,7 @@ class PostgresEngine:
 
 
 class AsyncPostgresEngine:
-    """As PostgresEngine, for asyncio: without threads, except the listener's."""
+    """Queues in one schema of one database, for asyncio: without threads, except the listener's."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class Listener:
     def join(
         self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
     ) -> Waiter:
-        """As `add`, for one of several consumers in a line."""
+        """Join a line of consumers, of which a notification wakes one; return the waiter, whose watch ends when it is closed."""
         waiter = self._wakers.join(line, queue_id, wake)
         self._start_thread()
         return waiter

@@ -6,7 +6,7 @@ Not psycopg_pool, because of what it does differently:
   password, a pooler in between), but get a PoolTimeout after a while.
 - An interruption (Ctrl-C) between taking a connection and the `with` block loses the connection, and its place in the
   pool, for good.
-- It has four threads, which a forked child has not.
+- It has four threads, which a forked child lacks.
 """
 
 from __future__ import annotations

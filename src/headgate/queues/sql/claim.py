@@ -50,7 +50,7 @@ _READ_AT_ONCE: Final = 500  # READY deliveries, at first
 _FIRST_RANK: Final = -256  # below that of any priority
 _MOST_REJECTED: Final = 20_000  # messages that are known not to match, for one filter
 _MOST_WITH_REJECTED: Final = 16  # filters
-_MOST_KEPT: Final = 100  # matches; of more, some are found soon by reading the queue in its order
+_MOST_KEPT: Final = 100  # matches that are kept; where there are more, reading the queue in its order soon finds some
 
 
 class ScanClaims:
@@ -146,7 +146,7 @@ def claim_state(dialect: QueueDialect, queue: QueueInfo) -> Operation[tuple[bool
 
 
 class ScanRecord(NamedTuple):
-    """Of the deliveries up to message `upto`, in whatever state, only `matches` match."""
+    """The record of a scan: of the deliveries up to message `upto`, in any state, only `matches` match the filter."""
 
     upto: int = 0
     matches: tuple[int, ...] = ()
@@ -180,7 +180,7 @@ class SeenMessages:
 
 
 class ScanMemory:
-    """Finds candidates as Candidates does, without a second scan of what did not match."""
+    """Finds the candidates of a search, without scanning again what did not match in an earlier one."""
 
     def __init__(self, dialect: QueueDialect, candidates: Candidates, record: RecordScan) -> None:
         self._dialect, self._candidates, self._record = dialect, candidates, record

@@ -1,4 +1,4 @@
-"""Busy groups, of which a member is leased, or delayed after a nack: the others are set aside, so claims do not read them."""
+"""Busy groups: one member is leased, or delayed after a nack. The other members are set aside, so claims do not read them."""
 
 from __future__ import annotations
 

@@ -80,13 +80,13 @@ class Leases:
         return len(rows)
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
-        """Microseconds until a delivery falls due; None when none will."""
+        """Microseconds until the next delivery falls due, 0 if one is due; None if no delivery will."""
         id = self._catalog.last_known(queue).id
         rows = yield self._dialect.statement("next_due", id, self._dialect.now_us())
         return rows[0][0] if rows else None
 
     def has_ready(self, queue: QueueInfo) -> Operation[bool]:
-        """Whether a claim may find something; also True if the queue was deleted, which the claim then tells."""
+        """Whether a claim may find something; also True if the queue was deleted: then the claim raises QueueNotFound."""
         [(found,)] = yield self._dialect.statement("has_ready", self._catalog.last_known(queue).id)
         return bool(found)
 

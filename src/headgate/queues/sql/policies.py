@@ -234,7 +234,7 @@ class PolicyClaimer:
         return (yield from self._leases.next_due(queue))
 
     def set_rate(self, queue: QueueInfo, limit: RateLimit | None) -> Operation[QueueInfo]:
-        """Limit the rate of claims, or limit it no more."""
+        """Limit the rate of claims, or remove the limit."""
 
         def change() -> Operation[None]:
             info = yield from self._catalog.find(queue.name)

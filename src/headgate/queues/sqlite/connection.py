@@ -255,7 +255,7 @@ class SqliteConnection:
         return found
 
     def _sync_log(self) -> None:
-        """Wait until all that this connection has committed is on the disk."""
+        """Wait until everything that this connection has committed is on disk."""
         if self._log is not None:
             self._log.sync(self._connection)
         self._is_unsynced = False
@@ -272,8 +272,8 @@ def _lists_as_json(params: tuple[SqlValue, ...]) -> tuple[SqlValue, ...]:
 def busy_handler() -> Callable[[int], bool]:
     """A busy handler that sleeps for random times, for a minute at most.
 
-    The sleeps are some times as long as a commit, so that those who wait do not hold up the one that writes; and random,
-    so that no process starves.
+    Each sleep is several times as long as a commit, so that waiting connections do not hold up the one that writes; and
+    random, so that no process starves.
     """
     since = 0.0
 

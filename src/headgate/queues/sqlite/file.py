@@ -97,7 +97,7 @@ class LogFile:
         self._is_suspect = False
 
     def sync(self, connection: apsw.Connection) -> None:
-        """Wait until the disk has all that was committed."""
+        """Wait until everything that was committed is on disk."""
         if self._descriptor < 0:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -142,7 +142,7 @@ def list_rows(
 async def list_long(
     call: Call, rows: list[JsonObject], default: Sequence[str] = ("vhost", "name")
 ) -> list[JsonObject] | JsonObject:
-    """As `list_rows`, in a thread, because sorting a hundred thousand rows takes long."""
+    """The answer to a request for a long list; it is made in a thread, because sorting a hundred thousand rows takes long."""
     work = partial(list_rows, call, rows, default)
     return await asyncio.get_running_loop().run_in_executor(None, work)
 

@@ -154,7 +154,7 @@ def binding_row(vhost: str, binding: Binding) -> JsonObject:
 
 
 def properties_key(binding: Binding) -> str:
-    """The key that RabbitMQ gives a binding among all with the same source and destination."""
+    """The key that RabbitMQ gives a binding, by which those between one source and one destination differ."""
     if not binding.arguments:
         return _quote(binding.key) if binding.key else "~"
     digest = hashlib.sha256(repr(binding.frozen).encode()).digest()[:12]

@@ -74,7 +74,7 @@ async def delete_contents(call: Call) -> JsonObject:
     told=("filter",),
 )
 async def change_filter(call: Call) -> None:
-    """Change the filter of a subscription: from now on it gets other messages."""
+    """Change the filter of a subscription, for messages that are published from now on."""
     given = call.document()
     filter = None if given.get("filter", "") is None else text(given, "filter")
 

@@ -140,12 +140,12 @@ def without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def path_part(text: str) -> str:
-    """A name as one part of a path, whatever letters it has."""
+    """A name as one part of a path, with its special characters encoded."""
     return quote(text, safe="")
 
 
 def matched_share(consumer: ConsumerFacts) -> float | None:
-    """The share of the messages that a consumer's filter has seen that it matched; None: it has seen none."""
+    """The share of messages that the filter of a consumer matched, of those it was tested on; None: of none."""
     counts = consumer.filter_counts
     examined = counts.get("examined", 0)
     if consumer.filter is None or not examined:

@@ -66,7 +66,7 @@ class Site:
 
     @property
     def running(self) -> Broker:
-        """The broker, on a page that only a broker has."""
+        """The broker; only pages that a broker has may ask for it."""
         assert self.broker is not None
         return self.broker
 

@@ -209,7 +209,7 @@ async def _answer(page: PageEntry, visit: Visit) -> Response:
 
 
 def _admit(visit: Visit, page: PageEntry) -> Response | None:
-    """Refuse a user who may not see a page; without a broker there are no users, and everybody may."""
+    """Refuse a user who may not see a page; without a broker there are no users, and nothing is refused."""
     if visit.site.broker is None or page.needs is None:
         return None
     if visit.identity is None or not visit.identity.has("management"):
