@@ -264,12 +264,13 @@ class RoutingError(HeadgateError):
 class UnknownExchange(RoutingError, LookupError):
     """No exchange has that name."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(f"there is no exchange {name!r}; declare it first")
+    def __init__(self, name: str, nearest: str | None = None) -> None:
+        self.name, self.nearest = name, nearest
+        hint = "declare it first" if nearest is None else f"did you mean {nearest!r}?"
+        super().__init__(f"there is no exchange {name!r}; {hint}")
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.name,)
+        return type(self), (self.name, self.nearest)
 
 
 class UnknownQueue(RoutingError, LookupError):

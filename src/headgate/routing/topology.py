@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
+from headgate.checks import nearest
 from headgate.errors import NotPermitted, UnknownExchange, UnknownQueue
 from headgate.filters import Filter
 from headgate.routing.advice import BindingAdvice, TopologyProblem, find_problems, make_advice
@@ -50,6 +52,8 @@ from headgate.routing.explain import Explained, explain_bindings
 from headgate.routing.incoming import Incoming, add_incoming, list_incoming, remove_incoming
 from headgate.routing.values import Envelope
 from headgate.routing.walks import walk, walk_all
+
+_COMPARED: Final = 1000  # names that a misspelt one is compared with
 
 
 class Topology:
@@ -207,7 +211,7 @@ class Topology:
         """Undo a `bind` with equal arguments; whether there was such a binding."""
         with self._changes:
             if source not in self._indexes:
-                raise UnknownExchange(source)
+                raise self._unknown(source)
             binding, given = make_binding(source, queue, exchange, key, arguments, filter)
             if given is not None and type(given) is not str:
                 binding = binding.with_filter(parse_filter(given, str(binding))[1])
@@ -245,7 +249,7 @@ class Topology:
         """Where a message of several topics goes: each exchange sees all. It may begin at an internal exchange."""
         with self._lock:
             if exchange not in self._indexes:
-                raise UnknownExchange(exchange)
+                raise self._unknown(exchange)
             return walk_all(self._indexes, self._indexes[exchange], messages)
 
     def route_key(self, exchange: str, topic: str) -> RouteAnswer | None:
@@ -309,7 +313,7 @@ class Topology:
         """The bindings of one exchange, or of all, as they are now."""
         with self._lock:
             if source is not None and source not in self._indexes:
-                raise UnknownExchange(source)
+                raise self._unknown(source)
             names = self._indexes if source is None else (source,)
             return iter([binding for name in names for binding in self._indexes[name].bindings])
 
@@ -362,6 +366,9 @@ class Topology:
                 stack.enter_context(self._indexes[source].bulk())
             yield
 
+    def _unknown(self, exchange: str) -> UnknownExchange:
+        return UnknownExchange(exchange, nearest(exchange, islice(self._indexes, _COMPARED)))
+
     def _find_public(self, exchange: str) -> ExchangeIndex:
         index = self._public.get(exchange)
         if index is None and exchange in self._indexes:
@@ -369,7 +376,7 @@ class Topology:
                 f"the exchange {exchange!r} is internal: bind it to one that may be published to"
             )
         if index is None:
-            raise UnknownExchange(exchange)
+            raise self._unknown(exchange)
         return index
 
     def _route_locked(
@@ -420,7 +427,7 @@ class Topology:
     ) -> Binding:
         index = self._indexes.get(source)
         if index is None:
-            raise UnknownExchange(source)
+            raise self._unknown(source)
         binding, given_filter = make_binding(source, queue, exchange, key, arguments, filter)
         targets = self._exchanges if queue is None else self._queues
         if binding.destination not in targets:

@@ -402,7 +402,7 @@ def test_a_large_group_is_shared_and_not_copied():
 
 def test_an_unknown_exchange_or_queue_is_named():
     made = topology("q", x="direct")
-    with pytest.raises(UnknownExchange, match="no exchange 'y'"):
+    with pytest.raises(UnknownExchange, match="no exchange 'y'; declare it first"):
         made.bind("y", queue="gone")
     with pytest.raises(UnknownQueue, match="no queue 'gone'"):
         made.bind("x", queue="gone")
@@ -607,3 +607,10 @@ def test_the_names_of_arguments_are_text(arguments):
     topology.declare_queue("q")
     with pytest.raises(BindingRefused, match="the names of its arguments must be text"):
         topology.bind("amq.headers", queue="q", arguments=arguments)
+
+
+def test_a_misspelt_exchange_is_answered_with_the_nearest_name():
+    topology = Topology()
+    topology.declare_exchange("orders", "topic")
+    with pytest.raises(UnknownExchange, match="no exchange 'order'; did you mean 'orders'"):
+        topology.route("order", Message(b"", topic="a"))
