@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import headgate
-from headgate.cli.guessed_verbs import NounCommands, fail_with_command
+from headgate.cli.guessed_verbs import NounCommands, fail_with_command, fail_with_nouns
 from headgate.errors import HeadgateError, MissingExtra
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ class LazyCommands(TyperGroup):
             self.commands[word] = _load_command(word)
         else:
             fail_with_command(ctx, word)
+            fail_with_nouns(ctx, word, {noun: _load_command(noun) for noun in NOUNS})
         return super().resolve_command(ctx, [word, *args[1:]])
 
 

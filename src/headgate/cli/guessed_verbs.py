@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import typer
@@ -22,10 +23,14 @@ VERBS: Final = {
     "add": ("declare", "create", "set"),
     "consume": ("tail", "claim"),
     "read": ("scan", "browse", "peek"),
+    "get": ("peek", "scan"),
+    "send": ("publish",),
+    "produce": ("publish",),
     "set-tags": ("tags",),
     "set-limits": ("limit",),
     "change-password": ("password",),
 }
+MOST_NAMED: Final = 5  # commands in a hint
 EXTRA: Final = "Got unexpected extra argument"  # how the words of that refusal begin
 _HEALTH: Final = ("await_startup", "node_health_check", "ping")
 _FACTS: Final = ("cluster_status", "environment", "report", "status")
@@ -91,6 +96,19 @@ def fail_with_command(context: Context, word: str) -> None:
     found = COMMANDS.get(word.replace("-", "_"))
     if found is not None:
         context.fail(f"rabbitmqctl's {word} is here: headgate {found}")
+
+
+def fail_with_nouns(context: Context, word: str, nouns: Mapping[str, Command]) -> None:
+    """Refuse a verb without a noun, and name the nouns that have it; return if none has."""
+    found = []
+    for noun, group in nouns.items():
+        known = getattr(group, "commands", {})
+        verb = next((verb for verb in (word, *VERBS.get(word, ())) if verb in known), None)
+        if verb is not None:
+            found.append(f"headgate {noun} {verb}")
+    if found:
+        more = ", …" if len(found) > MOST_NAMED else ""
+        context.fail(f"{word!r} needs a noun before it: {', '.join(found[:MOST_NAMED])}{more}")
 
 
 class NounCommands(TyperGroup):

@@ -24,6 +24,7 @@ from headgate.cli.output import print_json, spark_with_progress, spinner
 from headgate.clock import now_us
 from headgate.errors import HeadgateError, StreamError, StreamNotFound
 from headgate.insights import size_text
+from headgate.quantities import counted
 from headgate.streams import cold, upkeep
 
 app = typer.Typer()
@@ -105,8 +106,9 @@ def _print_report(report: upkeep.VerifyReport) -> None:
         hint = " (--repair repairs it)" if problem.healable else ""
         typer.echo(f"{problem}{hint}")
     typer.echo(
-        f"{report.segments} segments, {report.chunks:,} chunks, {report.messages:,} messages, "
-        f"{size_text(report.nbytes)}: {'fine' if report.fine else f'{len(report.problems)} problems'}"
+        f"{counted(report.segments, 'segment')}, {counted(report.chunks, 'chunk')}, "
+        f"{counted(report.messages, 'message')}, {size_text(report.nbytes)}: "
+        f"{'fine' if report.fine else counted(len(report.problems), 'problem')}"
     )
 
 

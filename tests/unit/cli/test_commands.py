@@ -80,6 +80,24 @@ def test_a_command_that_does_not_exist_is_refused_with_the_nearest(capsys):
     assert "Did you mean 'stream'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("verb", "named"),
+    [
+        (
+            "publish",
+            ("headgate stream publish", "headgate queue publish", "headgate exchange publish"),
+        ),
+        ("consume", ("headgate stream tail", "headgate queue tail")),
+        ("claim", ("headgate queue claim",)),
+    ],
+)
+def test_a_verb_without_a_noun_is_refused_with_the_commands_that_have_it(verb, named, capsys):
+    assert run([verb, "orders"]) == 2
+    said = " ".join(capsys.readouterr().err.replace("│", "").split())
+    for command in named:
+        assert command in said
+
+
 @pytest.mark.parametrize("verb", guessed_verbs.COMMANDS)
 def test_a_command_of_rabbitmqctl_is_refused_with_the_one_that_is_here(verb, capsys):
     found = guessed_verbs.COMMANDS[verb].split()
@@ -113,6 +131,8 @@ def test_a_command_of_rabbitmqctl_is_refused_with_the_one_that_is_here(verb, cap
         ("broker super_stream delete", "broker super-stream rm"),
         ("queue clear", "queue purge"),
         ("stream list", "stream ls"),
+        ("queue get", "queue peek"),
+        ("stream produce", "stream publish"),
     ],
 )
 def test_a_verb_that_one_guesses_is_understood(guess, command, capsys):
