@@ -342,7 +342,9 @@ ARGUMENTS: Final[dict[str, Argument]] = {
     "x-max-in-memory-length": Argument(_not_negative, _QUORUM),
     "x-max-in-memory-bytes": Argument(_not_negative, _QUORUM),
     X_FILTER: Argument(_filter),
-    "x-unmatched": Argument(_one_of(*UNMATCHED, reason="\"unknown policy '{}'\""), _BOTH),
+    "x-unmatched": Argument(
+        _one_of(*UNMATCHED, reason=f"\"expected {', '.join(UNMATCHED)}, got '{{}}'\""), _BOTH
+    ),
     "x-unmatched-after": Argument(_timer, _BOTH),
     "x-max-age": Argument(_max_age, _STREAM),
     "x-stream-max-segment-size-bytes": Argument(_segment_bytes, _STREAM),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.broker import NotFound
+from headgate.broker import NotFound, PreconditionFailed
 from tests.unit.broker.desk import Desk, Taker, bodies
 
 
@@ -32,6 +32,11 @@ def test_messages_that_no_consumer_wants_are_counted_and_it_is_known_since_when(
     everything = desk.consume(queue, None)
     assert len(everything.got) == 11
     assert (queue.unmatched, queue.unmatched_since) == (0, None)
+
+
+def test_an_unknown_answer_to_unmatched_messages_is_refused_with_those_that_there_are(desk):
+    with pytest.raises(PreconditionFailed, match="expected keep, dead-letter, drop, got 'discard'"):
+        desk.declare(x_unmatched="discard")
 
 
 @pytest.mark.parametrize("policy", ["keep", "dead-letter", "drop"])
