@@ -127,7 +127,8 @@ class CannotListen(HeadgateError):
 
     def __init__(self, host: str, port: int, reason: str, advice: str) -> None:
         self.host, self.port, self.reason, self.advice = host, port, reason, advice
-        super().__init__(f"cannot listen on {host}:{port}: {reason}; {advice}")
+        shown = f"[{host}]" if ":" in host else host  # IPv6
+        super().__init__(f"cannot listen on {shown}:{port}: {reason}; {advice}")
 
     @classmethod
     def because(cls, problem: OSError, host: str, port: int, advice: str) -> CannotListen:

@@ -82,3 +82,7 @@ def test_an_error_is_pickled_with_its_facts(error):
 def test_every_error_with_facts_of_its_own_has_an_example():
     own = {kind for kind in ERRORS if "__init__" in vars(kind)}
     assert own == {type(error) for error in EXAMPLES}
+
+
+def test_an_ipv6_address_is_told_apart_from_its_port():
+    assert "on [::1]:5672:" in str(errors.CannotListen("::1", 5672, "Address already in use", ""))
