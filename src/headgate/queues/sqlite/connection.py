@@ -35,6 +35,7 @@ from headgate.queues.engine import (
 from headgate.queues.sql.dialect import statements_of
 from headgate.queues.sql.message_rows import Undecodable
 from headgate.queues.sqlite.file import LogFile
+from headgate.queues.sqlite.write_turns import WriteTurns
 from headgate.queues.wakers import Wakers
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class _KeptId:
 
 
 class SqliteConnection:
-    """Runs one operation after the other. `write_lock` is shared by the connections of a process.
+    """Runs one operation after the other. `write_lock` and `turns` are shared by the connections of a process.
 
     SQLite never waits for the disk at a commit. An operation that changed anything but leases syncs the log once, at its
     end: no other connection has to wait for that, and the commits of several are synced together.
@@ -83,6 +84,7 @@ class SqliteConnection:
         self,
         connection: apsw.Connection,
         write_lock: threading.Lock,
+        turns: WriteTurns,
         wakers: Wakers,
         log: LogFile | None,
     ) -> None:
@@ -91,7 +93,7 @@ class SqliteConnection:
         self._open_cursor()
         self._kept = _KeptId()
         connection.create_scalar_function("keep_id", self._kept, 1)
-        self._write_lock, self._wakers = write_lock, wakers
+        self._write_lock, self._turns, self._wakers = write_lock, turns, wakers
         self._is_busy = False
         self._held_s = 0.0  # how long the current operation has held the lock since its last pause
         self._is_unsynced = False  # whether something was committed that has to last
@@ -120,7 +122,7 @@ class SqliteConnection:
     def insert_one(self, row: tuple[SqlValue, ...]) -> int:
         """Store a message with its only delivery; return its id."""
         self._is_busy = True
-        with self._write_lock:
+        with self._write_lock, self._turns:
             self._sql(_PUBLISH_ONE, row)
         id, self._is_unsynced = self._kept.id, True
         self._is_busy = False
@@ -132,7 +134,7 @@ class SqliteConnection:
     ) -> Claims | None:
         """Run `claim`, which runs statements, in a transaction; roll back if it returns None."""
         self._is_busy = True
-        with self._write_lock:
+        with self._write_lock, self._turns:
             try:
                 self._sql("BEGIN IMMEDIATE")
                 claims = claim(self._sql)
@@ -203,7 +205,7 @@ class SqliteConnection:
         if self._held_s > _LONG_S:
             time.sleep(_PAUSE_S)
             self._held_s = 0.0
-        with self._write_lock:
+        with self._write_lock, self._turns:
             began = time.perf_counter()
             result = self._run_between("BEGIN IMMEDIATE", body)
             self._held_s += time.perf_counter() - began
@@ -233,7 +235,7 @@ class SqliteConnection:
             params = _lists_as_json(params)
         if self._connection.in_transaction or text.startswith(_READS):
             return self._sql(text, params).fetchall()
-        with self._write_lock:
+        with self._write_lock, self._turns:
             before = self._connection.total_changes()
             found = self._sql(text, params).fetchall()
             self._is_unsynced |= self._connection.total_changes() != before
@@ -244,7 +246,7 @@ class SqliteConnection:
             return self._cursor.executemany(text, rows).fetchall()
         if len(rows) == 1:
             return self._execute(text, rows[0])
-        with self._write_lock:
+        with self._write_lock, self._turns:
             try:
                 self._sql("BEGIN IMMEDIATE")
                 found = self._cursor.executemany(text, rows).fetchall()

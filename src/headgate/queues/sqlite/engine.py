@@ -50,6 +50,7 @@ from headgate.queues.sqlite.file import (
 from headgate.queues.sqlite.operations import SqliteClaimer, SqlitePublisher, sqlite_operations
 from headgate.queues.sqlite.schema import check_tables, clock_offset, migrate
 from headgate.queues.sqlite.watch import Watcher
+from headgate.queues.sqlite.write_turns import WriteTurns
 from headgate.queues.wakers import Waiter, Wakers
 
 T = TypeVar("T")
@@ -72,6 +73,7 @@ class SqliteEngine:
         self._clock = clock or Clock()
         self._idle: list[SqliteConnection] = []
         self._lock, self._write_lock = threading.Lock(), threading.Lock()
+        self._turns = WriteTurns(self.path)
         self._closed = False
         self._wakers = Wakers()
         self._watcher: Watcher | None = None
@@ -85,6 +87,7 @@ class SqliteEngine:
         assert isinstance(claimer, SqliteClaimer)
         self._claimer = claimer
         dialect.offset_us = self._open_first()
+        finalize(self, self._turns.close).atexit = False
         call_before_fork(self, SqliteEngine._close_before_fork)
         call_in_parent(self, SqliteEngine._watch_again)
         call_in_child(self, SqliteEngine._start_over)
@@ -178,6 +181,11 @@ class SqliteEngine:
         if watcher is not None:
             watcher.close()
         self._close_idle()
+        if self._write_lock.acquire(
+            blocking=False
+        ):  # otherwise the log is closed with the engine's end
+            self._turns.close()
+            self._write_lock.release()
         self._readmit_sqlite3()
 
     # -- fork, see sqlite.file --
@@ -201,6 +209,7 @@ class SqliteEngine:
         """In a forked child, begin without the idle connections and the consumers of the parent."""
         self._idle, self._wakers = [], Wakers()
         self._lock, self._write_lock = threading.Lock(), threading.Lock()
+        self._turns.leave_to_parent()
         note_inherited(self.path)
 
     # -- connections --
@@ -224,7 +233,7 @@ class SqliteEngine:
 
     def _wrap(self, connection: apsw.Connection) -> SqliteConnection:
         log = None if self._access == "look" else log_to_sync(connection, self._synchronous)
-        return SqliteConnection(connection, self._write_lock, self._wakers, log)
+        return SqliteConnection(connection, self._write_lock, self._turns, self._wakers, log)
 
     def _close_idle(self) -> None:
         with suppress(IndexError):
