@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate import Message, Stream, SuperStream, Topology, header
+from headgate import Message, Stream, SuperStream, Topology, compile_filter, header
 from headgate.errors import (
     BindingRefused,
     DeclarationRefused,
@@ -273,3 +273,8 @@ def test_a_sqlite_url_with_two_slashes_is_refused_with_three():
 def test_a_condition_asked_with_in_is_refused_with_is_in():
     with pytest.raises(FilterTypeError, match=r"for `in` write is_in"):
         assert header("region") in ["EU", "US"]
+
+
+def test_a_filter_that_is_asked_about_a_mapping_says_what_to_give():
+    with pytest.raises(FilterTypeError, match=r"Message\(headers=.*of the type dict"):
+        compile_filter("amount > 5")({"amount": 6})

@@ -37,6 +37,8 @@ _JMS: Final = {  # what JMS calls a field of the message itself
     "JMSXGroupSeq": "p.group_sequence",
     "JMSXUserID": "p.user_id",
 }
+_SYSTEM: Final = frozenset(("topic", "priority", "timestamp", "id", "filter_value", "key"))
+_CONTENT: Final = frozenset(("payload", "body"))
 
 
 def doubts(node: Filter) -> Iterator[str]:
@@ -85,6 +87,10 @@ def _joins_names(node: Node) -> bool:
 def _leaf_doubts(node: Filter) -> Iterator[str]:
     for leaf in walk(node):
         match leaf:
+            case Field(scope="header", name=name) if name in _SYSTEM:
+                yield f"{name} is a header of that name; the {name} of the message is sys.{name}"
+            case Field(scope="header", name=name) if name in _CONTENT:
+                yield f"{name} is a header of that name; a filter does not see the payload of a message"
             case (
                 Compare(op=op, left=Field() as field, right=Literal() as literal)
                 | Compare(op=op, left=Literal() as literal, right=Field() as field)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType, FunctionType
-from typing import Any, TypeAlias, assert_never
+from typing import Any, Final, TypeAlias, assert_never
 
 from headgate.clock import now_us
+from headgate.errors import FilterTypeError
 from headgate.filters import logic
 from headgate.filters.cost import cheapest_first
 from headgate.filters.like import compile_like
@@ -42,6 +43,14 @@ from headgate.message import Message, Scalar
 
 Predicate: TypeAlias = Callable[[Message], bool]
 
+_HEAD: Final = (  # a try costs nothing as long as nothing is raised
+    "def matches(m):",
+    "    try:",
+    "        h = m.headers",
+    "    except AttributeError as problem:",
+    "        raise not_a_message(m) from problem",
+)
+
 
 @lru_cache(maxsize=4096)
 def compile_predicate(node: Filter | NormalFilter, clock: Callable[[], int] = now_us) -> Predicate:
@@ -52,12 +61,20 @@ def compile_predicate(node: Filter | NormalFilter, clock: Callable[[], int] = no
         return lambda message: True
     code = _Code(clock)
     body = code.condition(tree)
-    lines = ["def matches(m):", "    h = m.headers"]
+    lines = list(_HEAD)
     if normal.depends_on_time:
         lines.append("    now = clock()")
     lines.append(f"    return {body}")
     # A copy of the code: the interpreter specializes it for one filter, and filters of one shape differ.
     return FunctionType(_compile_source("\n".join(lines)).replace(), code.names)
+
+
+def _not_a_message(given: object) -> FilterTypeError:
+    name = type(given).__name__
+    advice = "Message(headers={…})"
+    return FilterTypeError(
+        f"a filter is asked about a message, {advice}, not about a value of the type {name}"
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -78,6 +95,7 @@ class _Code:
             "compare": logic.compare,
             "arithmetic": logic.arithmetic,
             "negative": logic.negative,
+            "not_a_message": _not_a_message,
             "NUMBERS": frozenset({int, float}),
             "SCALARS": frozenset(KIND_OF),
         }
