@@ -3,6 +3,7 @@
 import threading
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 
 from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamLocked
@@ -10,6 +11,7 @@ from headgate.message import OPAQUE, Message
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.stream import Stream
 from headgate.streams.write import producer as producers
+from headgate.streams.write.writer import Writer
 
 LATER = timedelta(hours=1)  # a linger no test waits for
 
@@ -407,6 +409,43 @@ def test_producers_that_publish_at_once_keep_their_own_ids(tmp_path):
             with stream.producer(name) as producer:
                 assert producer.last_publishing_id == 599
                 assert not producer.publish(b"again", publishing_id=599)
+
+
+def test_a_batch_is_written_behind_what_another_thread_published_under_its_name(
+    tmp_path, monkeypatch
+):
+    with Stream.create(tmp_path / "s", chunk_messages=4, linger=LATER) as stream:
+        producer = stream.producer("p")
+        publish_between(monkeypatch, "commit", lambda: producer.publish(b"0"))
+        producer.publish_many([b"1", b"2", b"3", b"4"])
+        producer.flush()
+        assert payloads(stream) == [b"0", b"1", b"2", b"3", b"4"]
+    with Stream.open(tmp_path / "s") as stream, stream.producer("p") as producer:
+        assert producer.last_publishing_id == 4
+
+
+def test_the_highest_id_of_a_log_counts_in_whatever_order_they_were_written(tmp_path, monkeypatch):
+    with Stream.create(tmp_path / "s", linger=LATER) as stream:
+        producer = stream.producer("p")
+        publish_between(monkeypatch, "_make_room", lambda: producer.publish(b"", publishing_id=5))
+        assert stream.deposit("p", 6, pa.table({"payload": [b"deposit"]}))
+    with Stream.open(tmp_path / "s") as stream, stream.producer("p") as producer:
+        assert producer.last_publishing_id == 6
+        assert len(payloads(stream)) == 2
+
+
+def publish_between(monkeypatch, name, publish):
+    """Have another thread publish when the writer first returns from this method."""
+    method = getattr(Writer, name)
+
+    def call_and_publish(*args):
+        method(*args)
+        monkeypatch.setattr(Writer, name, method)
+        thread = threading.Thread(target=publish)
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr(Writer, name, call_and_publish)
 
 
 # ---- filter values -----------------------------------------------------------------------------------

@@ -180,6 +180,12 @@ class PendingMessages:
                 self._number(name)
             return self._producers.last(name)
 
+    def has_ids_of(self, name: str | None) -> bool:
+        """Whether a message is pending that has a publishing id of this name."""
+        return name is not None and any(
+            type(item) is tuple and item[0] == name for item in self.items
+        )
+
     def _number(self, name: str) -> None:
         """Give publishing ids to the messages without a mark, which are this producer's."""
         items, accepted, number = self.items, self._producers.accepted, len(self.items)
