@@ -1,6 +1,10 @@
 """Producers: what is accepted, confirmed, refused, and stored only once."""
 
+import itertools
+import sys
 import threading
+from collections import Counter
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pyarrow as pa
@@ -10,8 +14,8 @@ from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamLoc
 from headgate.message import OPAQUE, Message
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.stream import Stream
+from headgate.streams.write import pending, writer
 from headgate.streams.write import producer as producers
-from headgate.streams.write.writer import Writer
 
 LATER = timedelta(hours=1)  # a linger no test waits for
 
@@ -411,6 +415,43 @@ def test_producers_that_publish_at_once_keep_their_own_ids(tmp_path):
                 assert not producer.publish(b"again", publishing_id=599)
 
 
+@pytest.mark.parametrize("number", [3, 9])  # one is pending, the other is written at once
+def test_an_interrupted_batch_can_be_published_again_under_its_ids(tmp_path, number):
+    with Stream.create(tmp_path / "s", chunk_messages=4, linger=LATER) as stream:
+        producer = stream.producer("p")
+        for line in itertools.count():
+            batch = [b"%d" % line] * number
+            try:
+                with interrupt_at(line):
+                    producer.publish_many(batch, first_publishing_id=100 * line)
+                break
+            except KeyboardInterrupt:
+                producer.publish_many(batch, first_publishing_id=100 * line)
+        producer.flush()
+        assert line > 20
+        assert Counter(payloads(stream)) == {b"%d" % i: number for i in range(line + 1)}
+
+
+@contextmanager
+def interrupt_at(number):
+    """Raise KeyboardInterrupt at this line of those that accept messages and take them out."""
+    lines = itertools.count()
+
+    def trace(frame, event, arg):
+        if frame.f_code.co_filename not in (pending.__file__, writer.__file__):
+            return None
+        if event == "line" and next(lines) == number:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 def test_a_batch_is_written_behind_what_another_thread_published_under_its_name(
     tmp_path, monkeypatch
 ):
@@ -436,16 +477,16 @@ def test_the_highest_id_of_a_log_counts_in_whatever_order_they_were_written(tmp_
 
 def publish_between(monkeypatch, name, publish):
     """Have another thread publish when the writer first returns from this method."""
-    method = getattr(Writer, name)
+    method = getattr(writer.Writer, name)
 
     def call_and_publish(*args):
         method(*args)
-        monkeypatch.setattr(Writer, name, method)
+        monkeypatch.setattr(writer.Writer, name, method)
         thread = threading.Thread(target=publish)
         thread.start()
         thread.join()
 
-    monkeypatch.setattr(Writer, name, call_and_publish)
+    monkeypatch.setattr(writer.Writer, name, call_and_publish)
 
 
 # ---- filter values -----------------------------------------------------------------------------------
