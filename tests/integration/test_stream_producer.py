@@ -415,6 +415,17 @@ def test_producers_that_publish_at_once_keep_their_own_ids(tmp_path):
                 assert not producer.publish(b"again", publishing_id=599)
 
 
+def test_a_message_is_refused_when_the_stream_is_closed_while_it_is_published(
+    tmp_path, monkeypatch
+):
+    stream = Stream.create(tmp_path / "s")
+    producer = stream.producer("p")
+    # As another thread may, after the producer was found to be open.
+    monkeypatch.setattr(producers, "check_publishing_id", lambda publishing_id: stream.close())
+    with pytest.raises(StreamClosed):
+        producer.publish(b"", publishing_id=1)
+
+
 @pytest.mark.parametrize("number", [3, 9])  # one is pending, the other is written at once
 def test_an_interrupted_batch_can_be_published_again_under_its_ids(tmp_path, number):
     with Stream.create(tmp_path / "s", chunk_messages=4, linger=LATER) as stream:

@@ -150,21 +150,20 @@ class PendingMessages:
             return self._name == name
 
     def add(self, message: Message, name: str | None, publishing_id: int | None) -> bool:
-        """Add a message under its publishing id, or the next one; False when the id was seen before."""
-        with self.numbering:
-            if name is None:
-                self.items.extend(self._mark_unnamed([message]))
-                return True
-            if name == self._name:
-                self._number(name)
-            accepted = self._producers.accepted
-            last = accepted.get(name, -1)
-            if publishing_id is None:
-                publishing_id = last + 1
-            elif publishing_id <= last:
-                return False
-            accepted[name] = publishing_id
-            self.items.append((name, publishing_id, message))
+        """Add a message under its publishing id, or the next one; False when the id was seen. Needs `numbering`."""
+        if name is None:
+            self.items.extend(self._mark_unnamed([message]))
+            return True
+        if name == self._name:
+            self._number(name)
+        accepted = self._producers.accepted
+        last = accepted.get(name, -1)
+        if publishing_id is None:
+            publishing_id = last + 1
+        elif publishing_id <= last:
+            return False
+        accepted[name] = publishing_id
+        self.items.append((name, publishing_id, message))
         return True
 
     def select_new(
