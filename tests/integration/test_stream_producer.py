@@ -1,14 +1,20 @@
 """Producers: what is accepted, confirmed, refused, and stored only once."""
 
+import itertools
+import sys
 import threading
+from collections import Counter
+from contextlib import contextmanager
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 
 from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamLocked
 from headgate.message import OPAQUE, Message
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.stream import Stream
+from headgate.streams.write import pending, writer
 from headgate.streams.write import producer as producers
 
 LATER = timedelta(hours=1)  # a linger no test waits for
@@ -407,6 +413,91 @@ def test_producers_that_publish_at_once_keep_their_own_ids(tmp_path):
             with stream.producer(name) as producer:
                 assert producer.last_publishing_id == 599
                 assert not producer.publish(b"again", publishing_id=599)
+
+
+def test_a_message_is_refused_when_the_stream_is_closed_while_it_is_published(
+    tmp_path, monkeypatch
+):
+    stream = Stream.create(tmp_path / "s")
+    producer = stream.producer("p")
+    # As another thread may, after the producer was found to be open.
+    monkeypatch.setattr(producers, "check_publishing_id", lambda publishing_id: stream.close())
+    with pytest.raises(StreamClosed):
+        producer.publish(b"", publishing_id=1)
+
+
+@pytest.mark.parametrize("number", [3, 9])  # one is pending, the other is written at once
+def test_an_interrupted_batch_can_be_published_again_under_its_ids(tmp_path, number):
+    with Stream.create(tmp_path / "s", chunk_messages=4, linger=LATER) as stream:
+        producer = stream.producer("p")
+        for line in itertools.count():
+            batch = [b"%d" % line] * number
+            try:
+                with interrupt_at(line):
+                    producer.publish_many(batch, first_publishing_id=100 * line)
+                break
+            except KeyboardInterrupt:
+                producer.publish_many(batch, first_publishing_id=100 * line)
+        producer.flush()
+        assert line > 20
+        assert Counter(payloads(stream)) == {b"%d" % i: number for i in range(line + 1)}
+
+
+@contextmanager
+def interrupt_at(number):
+    """Raise KeyboardInterrupt at this line of those that accept messages and take them out."""
+    lines = itertools.count()
+
+    def trace(frame, event, arg):
+        if frame.f_code.co_filename not in (pending.__file__, writer.__file__):
+            return None
+        if event == "line" and next(lines) == number:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def test_a_batch_is_written_behind_what_another_thread_published_under_its_name(
+    tmp_path, monkeypatch
+):
+    with Stream.create(tmp_path / "s", chunk_messages=4, linger=LATER) as stream:
+        producer = stream.producer("p")
+        publish_between(monkeypatch, "commit", lambda: producer.publish(b"0"))
+        producer.publish_many([b"1", b"2", b"3", b"4"])
+        producer.flush()
+        assert payloads(stream) == [b"0", b"1", b"2", b"3", b"4"]
+    with Stream.open(tmp_path / "s") as stream, stream.producer("p") as producer:
+        assert producer.last_publishing_id == 4
+
+
+def test_the_highest_id_of_a_log_counts_in_whatever_order_they_were_written(tmp_path, monkeypatch):
+    with Stream.create(tmp_path / "s", linger=LATER) as stream:
+        producer = stream.producer("p")
+        publish_between(monkeypatch, "_make_room", lambda: producer.publish(b"", publishing_id=5))
+        assert stream.deposit("p", 6, pa.table({"payload": [b"deposit"]}))
+    with Stream.open(tmp_path / "s") as stream, stream.producer("p") as producer:
+        assert producer.last_publishing_id == 6
+        assert len(payloads(stream)) == 2
+
+
+def publish_between(monkeypatch, name, publish):
+    """Have another thread publish when the writer first returns from this method."""
+    method = getattr(writer.Writer, name)
+
+    def call_and_publish(*args):
+        method(*args)
+        monkeypatch.setattr(writer.Writer, name, method)
+        thread = threading.Thread(target=publish)
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr(writer.Writer, name, call_and_publish)
 
 
 # ---- filter values -----------------------------------------------------------------------------------

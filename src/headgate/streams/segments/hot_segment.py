@@ -202,7 +202,8 @@ class HotSegment:
             data, base = self._bytes_of(i, position)
             header = read_header(data, position - base)
             if not isinstance(header, str):
-                found.update(ChunkMeta.from_json(header[3]).producers)
+                for name, last in ChunkMeta.from_json(header[3]).producers.items():
+                    found[name] = max(last, found.get(name, -1))
         return found
 
     def close(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count, repeat
 from threading import RLock
-from typing import TypeAlias, cast, overload
+from typing import Final, TypeAlias, cast, overload
 
 from headgate.columns import OPTIONAL_FIELDS
 from headgate.errors import InvalidMessage
@@ -15,6 +17,8 @@ from headgate.streams.write.publishing_ids import ProducerTable
 # A message of a named producer as (name, publishing id, message). The first two are its mark.
 Marked: TypeAlias = tuple[str, int, Message]
 Item: TypeAlias = Message | Marked
+
+_END: Final = sys.maxsize  # of any list
 
 
 class Consecutive(Sequence[Marked]):
@@ -39,6 +43,14 @@ class Consecutive(Sequence[Marked]):
             return Consecutive(self.name, ids[at].start, self.messages[at])
         return self.name, ids[at], self.messages[at]
 
+    def __iter__(self) -> Iterator[Marked]:
+        return zip(repeat(self.name), count(self.first), self.messages, strict=False)
+
+    @property
+    def last(self) -> int:
+        """The publishing id of the last message."""
+        return self.first + len(self.messages) - 1
+
 
 def messages_of(items: Sequence[Item]) -> Sequence[Message]:
     """Return the messages of these items; the items themselves when no message has a mark."""
@@ -52,7 +64,7 @@ def messages_of(items: Sequence[Item]) -> Sequence[Message]:
 def last_ids(marks: Sequence[object]) -> dict[str, int]:
     """Return the highest publishing id of each producer among tuples that begin with a mark; other items are ignored."""
     if isinstance(marks, Consecutive):
-        return {marks.name: marks.first + len(marks) - 1} if marks else {}
+        return {marks.name: marks.last} if marks else {}
     last = dict[str, int]()
     for mark in marks:
         if type(mark) is tuple and mark[1] > last.get(mark[0], -1):
@@ -138,40 +150,51 @@ class PendingMessages:
             return self._name == name
 
     def add(self, message: Message, name: str | None, publishing_id: int | None) -> bool:
-        """Add a message under its publishing id, or the next one; False when the id was seen before."""
-        with self.numbering:
-            if name is None:
-                self.items.extend(self._mark_unnamed([message]))
-                return True
-            if name == self._name:
-                self._number(name)
-            accepted = self._producers.accepted
-            last = accepted.get(name, -1)
-            if publishing_id is None:
-                publishing_id = last + 1
-            elif publishing_id <= last:
-                return False
-            accepted[name] = publishing_id
-            self.items.append((name, publishing_id, message))
+        """Add a message under its publishing id, or the next one; False when the id was seen. Needs `numbering`."""
+        if name is None:
+            self.items.extend(self._mark_unnamed([message]))
+            return True
+        if name == self._name:
+            self._number(name)
+        accepted = self._producers.accepted
+        last = accepted.get(name, -1)
+        if publishing_id is None:
+            publishing_id = last + 1
+        elif publishing_id <= last:
+            return False
+        accepted[name] = publishing_id
+        self.items.append((name, publishing_id, message))
         return True
 
-    def add_many(self, items: Sequence[Item]) -> None:
-        """Add messages that have publishing ids, or that come from an unnamed producer; count their payloads."""
-        self.used.update(OPTIONAL_FIELDS)
-        self.items.extend(self._mark_unnamed(items))
-        self._nbytes += _payload_bytes(items)
-
-    def accept_ids(
+    def select_new(
         self, messages: Sequence[Message], name: str | None, first: int | None
     ) -> Sequence[Item]:
-        """Accept consecutive publishing ids from `first` on, None: from the next id; return the messages with new ids."""
+        """Return the messages that are new, with consecutive publishing ids from `first` on, None: from the next id."""
         if name is None:
             return messages
-        with self.numbering:
-            following = self.last_id(name) + 1
-            first = following if first is None else first
-            repeated = self._producers.accept((name, first), len(messages))
+        following = self.last_id(name) + 1
+        first = following if first is None else first
+        repeated = min(max(following - first, 0), len(messages))
         return Consecutive(name, first + repeated, messages[repeated:])
+
+    def add_many(self, items: Sequence[Item]) -> None:
+        """Add messages that `select_new` returned, and accept their publishing ids; count their payloads."""
+        self.used.update(OPTIONAL_FIELDS)
+        if isinstance(items, Consecutive) and items:
+            marked, accepted, last = list(items), self._producers.accepted, items.last
+            # In one step: an interruption finds all messages added and their ids accepted, or neither.
+            self.items[_END:], accepted[items.name] = marked, last
+        else:
+            self.items.extend(self._mark_unnamed(items))
+        self._nbytes += _payload_bytes(items)
+
+    def take(self, items: Sequence[Item]) -> None:
+        """Accept messages that `select_new` returned and that are written at once; they are in `taken` until then."""
+        if isinstance(items, Consecutive):
+            accepted, last = self._producers.accepted, items.last
+            self.taken, accepted[items.name] = items, last  # in one step
+        else:
+            self.taken = items
 
     def last_id(self, name: str) -> int:
         """Return the last accepted id of a producer; -1 before the first."""
@@ -179,6 +202,12 @@ class PendingMessages:
             if name == self._name:
                 self._number(name)
             return self._producers.last(name)
+
+    def has_ids_of(self, name: str | None) -> bool:
+        """Whether a message is pending that has a publishing id of this name."""
+        return name is not None and any(
+            type(item) is tuple and item[0] == name for item in self.items
+        )
 
     def _number(self, name: str) -> None:
         """Give publishing ids to the messages without a mark, which are this producer's."""
@@ -237,7 +266,7 @@ class PendingMessages:
         items, accepted = self.items, self._producers.accepted
         messages = cast(list[Message], items[:])
         front = Consecutive(name, self._producers.last(name) + 1, messages)
-        number, last = len(messages), front.first + len(messages) - 1
+        number, last = len(messages), front.last
         self.taken, items[:number], accepted[name] = front, (), last
         return front
 

@@ -149,8 +149,11 @@ class Producer:
             raise _unnamed_error()
         else:
             check_publishing_id(publishing_id)
-        if not self._pending.add(message, self.name, publishing_id):
-            return False
+        with self._pending.numbering:
+            # Again: what is added after this check is written before the stream is closed.
+            self._check_open()
+            if not self._pending.add(message, self.name, publishing_id):
+                return False
         if len(self._items) >= self._pending.attend_at or size > self._small:
             self._attend(message)
         return True

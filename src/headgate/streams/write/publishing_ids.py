@@ -54,14 +54,6 @@ class ProducerTable:
         """Return the last accepted id of a producer; -1 before the first."""
         return self.accepted.get(name, -1)
 
-    def accept(self, mark: Mark, number: int = 1) -> int:
-        """Accept consecutive ids from this one on; return how many of them had been accepted before."""
-        name, first = mark
-        repeated = min(max(self.last(name) + 1 - first, 0), number)
-        if repeated < number:
-            self.accepted[name] = first + number - 1
-        return repeated
-
     def append(self, ids: Mapping[str, int]) -> None:
         """Note ids whose chunk is in the log and not committed yet."""
         for name, publishing_id in ids.items():

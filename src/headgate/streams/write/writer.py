@@ -167,9 +167,12 @@ class Writer:
                 self.commit()
             self._check_open()
             with self.pending.numbering:  # in the order of their ids
-                items = self.pending.accept_ids(messages, name, first_id)
-                if whole := bool(chunks) and len(items) == len(messages):
-                    self._taken_at, self.pending.taken = self._log.next_offset, items
+                items = self.pending.select_new(messages, name, first_id)
+                whole = bool(chunks) and len(items) == len(messages)
+                # Another thread may have published since the commit above: lower ids are stored first.
+                if whole := whole and not self.pending.has_ids_of(name):
+                    self._taken_at = self._log.next_offset
+                    self.pending.take(items)
                 else:
                     self.pending.add_many(items)
             if whole:

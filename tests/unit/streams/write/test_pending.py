@@ -93,12 +93,19 @@ def test_the_last_publishing_id_of_each_producer_is_kept():
     assert last_ids([]) == {}
 
 
-def test_of_consecutive_ids_those_that_were_seen_are_counted():
-    table = ProducerTable({"p": 4})
-    assert [table.accept(("p", first), 3) for first in (2, 5, 5, 100)] == [3, 0, 3, 0]
-    assert table.accept(("p", 101), 3) == 2
-    assert table.last("p") == 103
-    assert table.accept(("q", 0)) == 0
+def test_of_consecutive_ids_only_those_that_were_not_seen_are_new():
+    pending = PendingMessages(10, 1000, ProducerTable({"p": 4}))
+
+    def publish(name, first):
+        items = pending.select_new([A, B, C], name, first)
+        pending.add_many(items)
+        return len(items)
+
+    assert [publish("p", first) for first in (2, 5, 5, 100)] == [0, 3, 0, 3]
+    assert publish("p", 101) == 1
+    assert pending.last_id("p") == 103
+    assert publish("q", None) == 3
+    assert pending.last_id("q") == 2
 
 
 def test_consecutive_ids_are_cut_like_the_messages():
@@ -136,7 +143,7 @@ def test_a_given_id_counts_the_messages_before_it(named):
     assert not named.add(B, "p", 5)
     assert named.add(B, "p", 6)
     add(named, C)
-    items = named.accept_ids([A, B, D], "p", 6)
+    items = named.select_new([A, B, D], "p", 6)
     assert list(items) == [("p", 8, D)]
     named.add_many(items)
     assert list(named.drain()) == [("p", 5, A), ("p", 6, B), ("p", 7, C), ("p", 8, D)]

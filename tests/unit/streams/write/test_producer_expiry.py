@@ -111,7 +111,7 @@ def test_a_message_that_is_not_stored_yet_keeps_its_name(place: Place) -> None:
     with place.write() as writer:
         place.publish(writer, "p", 5)
         place.clock.advance(2 * WEEK)
-        writer.producers.accept(("p", 6))
+        writer.producers.accepted["p"] = 6
         writer.producers.forget_unused(place.now(), lambda: ())
         assert writer.producers.last("p") == 6
 
