@@ -168,9 +168,10 @@ class Writer:
             self._check_open()
             with self.pending.numbering:  # in the order of their ids
                 items = self.pending.select_new(messages, name, first_id)
-                whole = bool(chunks) and len(items) == len(messages)
+                is_new = len(items) == len(messages)
                 # Another thread may have published since the commit above: lower ids are stored first.
-                if whole := whole and not self.pending.has_ids_of(name):
+                whole = bool(chunks) and is_new and not self.pending.has_ids_of(name)
+                if whole:
                     self._taken_at = self._log.next_offset
                     self.pending.take(items)
                 else:
