@@ -1,5 +1,7 @@
 """The SQLite engine: clocks, locks, files, plans."""
 
+import errno
+import gc
 import json
 import os
 import queue as queues
@@ -11,6 +13,7 @@ import threading
 import weakref
 from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 import apsw
 import pytest
@@ -665,6 +668,33 @@ def test_a_log_that_could_not_be_synced_is_copied_into_the_database(orders, monk
             (b"a",),
             (b"b",),
         ]
+
+
+def test_a_message_is_stored_safely_while_the_process_can_open_no_more_files(url, monkeypatch):
+    opened = os.open
+
+    def refuse(path, *args):
+        if str(path).endswith("-wal"):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return opened(path, *args)
+
+    stored = []
+    with connect(url) as db:
+        queue = db.queue("q")
+        monkeypatch.setattr(LogFile, "store", lambda *_: stored.append(1))
+        db.engine._close_idle()
+        monkeypatch.setattr(os, "open", refuse)
+        queue.publish(b"a")
+    assert stored == [1]
+
+
+def test_a_connection_that_an_interruption_has_lost_leaves_no_descriptor_open(db, orders):
+    orders.publish(b"a")
+    log = db.engine.path.with_name("queues.db-wal")
+    db.engine._idle.clear()
+    gc.collect()
+    opened = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    assert log not in [Path(str(file).removesuffix(" (deleted)")) for file in opened]
 
 
 def test_a_change_is_not_confirmed_while_the_log_cannot_be_stored(orders, monkeypatch):
