@@ -33,6 +33,7 @@ from headgate.queues.database import connect
 from headgate.queues.database_url import sqlite_path
 from headgate.queues.engine import (
     Outcome,
+    Publication,
     Receipt,
     State,
     Statement,
@@ -695,6 +696,17 @@ def test_a_connection_that_an_interruption_has_lost_leaves_no_descriptor_open(db
     gc.collect()
     opened = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
     assert log not in [Path(str(file).removesuffix(" (deleted)")) for file in opened]
+
+
+def test_an_older_handle_sets_members_of_a_busy_group_aside(db, orders):
+    db.delete("orders")
+    publications = [Publication(Message(b""), group="busy") for _ in range(150)]
+    db.queue("orders").publish_many(publications)
+    for _ in range(5):
+        orders.claim()
+    with closing(apsw.Connection(str(db.engine.path))) as other:
+        query = "SELECT count(*) FROM headgate_delivery WHERE aside = 1"
+        assert other.execute(query).fetchall() == [(149,)]
 
 
 def test_a_change_is_not_confirmed_while_the_log_cannot_be_stored(orders, monkeypatch):
