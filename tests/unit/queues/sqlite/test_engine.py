@@ -908,7 +908,7 @@ def test_what_deletes_and_requeues_in_bulk_reads_no_other_queues(db, orders, nam
     text = db.engine.operations.dialect.text(name, **gaps)
     count = max(map(int, re.findall(r"\?(\d+)", text)))
     rows = db.engine.run(_rows(Statement(f"EXPLAIN QUERY PLAN {text}", (1,) * count)))
-    assert not [row[-1] for row in rows if row[-1].startswith("SCAN")]
+    assert not [row[-1] for row in rows if re.match("SCAN (?!json_each)", row[-1])]
 
 
 # ---- another SQLite library in the same process -----------------------------------------------------------
