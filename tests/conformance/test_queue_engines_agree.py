@@ -7,9 +7,11 @@ from random import Random
 
 import pytest
 
+from headgate.filters import Compare, Field, Literal
 from headgate.message import InvalidMessage, validate
 from headgate.queues.engine import (
     ClaimedMessage,
+    ClaimRequest,
     DeliverySnapshot,
     Engine,
     Publication,
@@ -37,11 +39,15 @@ class Life:
 
     def same(self, verb, *args, **kwargs):
         """Do it on every engine; the one answer all of them give."""
-        answers = [
-            engine.run(getattr(engine.operations, verb)(*args, **kwargs)) for engine in self.engines
-        ]
+        return self.same_answer(
+            lambda engine: engine.run(getattr(engine.operations, verb)(*args, **kwargs))
+        )
+
+    def same_answer(self, ask):
+        """Ask every engine; the one answer all of them give."""
+        answers = [ask(engine) for engine in self.engines]
         first, *others = map(_comparable, answers)
-        assert all(other == first for other in others), (verb, args, kwargs, first, others)
+        assert all(other == first for other in others), (first, others)
         return answers[0]
 
     def publish(self, queue):
@@ -57,10 +63,25 @@ class Life:
         self.same("publish", queue, publications)
 
     def claim(self, queue):
-        filter = self.rng.choice((None, generate.filter(self.rng), generate.filter(self.rng)))
-        limit = self.rng.choice(self.limits)
-        claimed, _ = self.same("claim", queue, limit, LEASE_US, filter=filter)
+        filters = (None, self.lookup(queue), generate.filter(self.rng), generate.filter(self.rng))
+        filter = self.rng.choice(filters)
+        # Acks of a claim that scans come after it has searched: then a group may be free, or a lease over.
+        acked = self.held[: self.rng.choice((0, 1, 3))] if filter in filters[:2] else []
+        acks = list({receipt.id: receipt for receipt in acked}.values())
+        self.held = [receipt for receipt in self.held if receipt not in acks]
+        request = ClaimRequest(
+            self.rng.choice(self.limits), LEASE_US, together=self.rng.random() < 0.3
+        )
+        claimed, _ = self.same_answer(lambda engine: engine.claim(queue, request, filter, acks))
         self.held += [one.receipt for one in claimed]
+
+    def lookup(self, queue):
+        """A filter that an index answers, and that a message matches if there is one."""
+        header = self.rng.choice(DECLARED)
+        found = [one.message.headers.get(header) for one in self.same("peek", queue, 20)]
+        values = [value for value in found if isinstance(value, str)]
+        value = self.rng.choice(values or generate.STRINGS)
+        return Compare("=", Field("header", header), Literal(value))
 
     def settle(self, queue):
         self.rng.shuffle(self.held)

@@ -48,6 +48,14 @@ class PolicyBehaviour(QueueFixtures):
         assert orders.claim() == []
         assert list(orders.browse()) == []
 
+    def test_a_message_that_was_handled_until_after_its_end_is_acked_with_the_next_claim(
+        self, orders, time
+    ):
+        orders.publish_many([Publication(Message(b"a"), ttl_us=microseconds("ttl", MINUTE)), b"b"])
+        handled = orders.claim(lease=MINUTE)
+        time.advance(2 * MINUTE)
+        assert payloads(orders.ack_and_claim(handled)) == [b"b"]
+
     def test_a_lease_that_ends_after_the_time_to_live_and_the_last_attempt_makes_a_dead_letter(
         self, db, time
     ):

@@ -95,7 +95,8 @@ class PostgresIndexes:
         self._dialect = dialect
 
     def build(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:
-        yield self._dialect.statement("lock_indexes")
+        while (yield self._dialect.statement("lock_indexes")) != [(True,)]:
+            pass
         try:
             for header in headers:
                 yield from self._build_index(index_name(header), key_expression(header))

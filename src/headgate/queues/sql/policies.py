@@ -172,7 +172,7 @@ class PolicyClaimer:
     ) -> Operation[Claims]:
         info = self._catalog.last_known(queue)
         if info.policies & EXPIRING:
-            yield from self.delete_expired(info)
+            yield from self._delete_expired(info, acks)
         if info.policies & LIMITED:
             body = partial(self._claim_limited, info, request, filter, skip, acks)
             return (yield from self._catalog.transact(claim_mode(acks), body))
@@ -183,10 +183,10 @@ class PolicyClaimer:
             )
         )
 
-    def delete_expired(self, queue: QueueInfo) -> Operation[None]:
-        """Delete what has expired, in short transactions."""
-        now = self._dialect.now_us()
-        while (yield self._dialect.statement("delete_expired", queue.id, now)):
+    def _delete_expired(self, queue: QueueInfo, acks: Sequence[Receipt]) -> Operation[None]:
+        """Delete what has expired, in short transactions; not what was handled and is to be acked."""
+        now, acked = self._dialect.now_us(), [receipt.id for receipt in acks]
+        while (yield self._dialect.statement("delete_expired", queue.id, now, acked)):
             pass
 
     def _claim_limited(

@@ -144,8 +144,9 @@ class SqliteEngine:
         """Claim messages after acks; where few statements are enough, without the slower steps of an operation."""
         claim = self._claimer.plain_claim(queue, request, filter, acks)
         if claim is not None:
-            if filter is None and self._claimer.groups.is_time_to_look(queue):
-                self.run(self._claimer.groups.set_aside(queue))
+            known = self.operations.last_known(queue)
+            if filter is None and self._claimer.groups.is_time_to_look(known):
+                self.run(self._claimer.groups.set_aside(known))
             connection = self._borrow()
             try:
                 claims = connection.claim(claim, claim_mode(acks))

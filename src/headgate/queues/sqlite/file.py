@@ -23,6 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
+from weakref import finalize
 
 import apsw
 
@@ -94,13 +95,16 @@ class LogFile:
 
     def __init__(self, path: str) -> None:
         self._path, self._descriptor = path, -1
+        # A connection that an interruption has lost is collected, not closed.
+        self._closing: finalize[..., LogFile] | None = None
         self._is_suspect = False
 
     def sync(self, connection: apsw.Connection) -> None:
         """Wait until everything that was committed is on disk."""
-        if self._descriptor < 0:
-            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            if self._closing is None:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                self._closing = finalize(self, os.close, self._descriptor)
             os.fdatasync(self._descriptor)
         except OSError:
             self._is_suspect = True
@@ -116,9 +120,8 @@ class LogFile:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._closing is not None:
+            self._closing()
 
 
 def log_to_sync(connection: apsw.Connection, synchronous: str) -> LogFile | None:

@@ -1,5 +1,7 @@
 """The SQLite engine: clocks, locks, files, plans."""
 
+import errno
+import gc
 import json
 import os
 import queue as queues
@@ -11,6 +13,7 @@ import threading
 import weakref
 from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 import apsw
 import pytest
@@ -30,6 +33,7 @@ from headgate.queues.database import connect
 from headgate.queues.database_url import sqlite_path
 from headgate.queues.engine import (
     Outcome,
+    Publication,
     Receipt,
     State,
     Statement,
@@ -667,6 +671,44 @@ def test_a_log_that_could_not_be_synced_is_copied_into_the_database(orders, monk
         ]
 
 
+def test_a_message_is_stored_safely_while_the_process_can_open_no_more_files(url, monkeypatch):
+    opened = os.open
+
+    def refuse(path, *args):
+        if str(path).endswith("-wal"):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return opened(path, *args)
+
+    stored = []
+    with connect(url) as db:
+        queue = db.queue("q")
+        monkeypatch.setattr(LogFile, "store", lambda *_: stored.append(1))
+        db.engine._close_idle()
+        monkeypatch.setattr(os, "open", refuse)
+        queue.publish(b"a")
+    assert stored == [1]
+
+
+def test_a_connection_that_an_interruption_has_lost_leaves_no_descriptor_open(db, orders):
+    orders.publish(b"a")
+    log = db.engine.path.with_name("queues.db-wal")
+    db.engine._idle.clear()
+    gc.collect()
+    opened = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    assert log not in [Path(str(file).removesuffix(" (deleted)")) for file in opened]
+
+
+def test_an_older_handle_sets_members_of_a_busy_group_aside(db, orders):
+    db.delete("orders")
+    publications = [Publication(Message(b""), group="busy") for _ in range(150)]
+    db.queue("orders").publish_many(publications)
+    for _ in range(5):
+        orders.claim()
+    with closing(apsw.Connection(str(db.engine.path))) as other:
+        query = "SELECT count(*) FROM headgate_delivery WHERE aside = 1"
+        assert other.execute(query).fetchall() == [(149,)]
+
+
 def test_a_change_is_not_confirmed_while_the_log_cannot_be_stored(orders, monkeypatch):
     def fail(*_, **__):
         raise OSError(5, "Input/output error")
@@ -866,7 +908,7 @@ def test_what_deletes_and_requeues_in_bulk_reads_no_other_queues(db, orders, nam
     text = db.engine.operations.dialect.text(name, **gaps)
     count = max(map(int, re.findall(r"\?(\d+)", text)))
     rows = db.engine.run(_rows(Statement(f"EXPLAIN QUERY PLAN {text}", (1,) * count)))
-    assert not [row[-1] for row in rows if row[-1].startswith("SCAN")]
+    assert not [row[-1] for row in rows if re.match("SCAN (?!json_each)", row[-1])]
 
 
 # ---- another SQLite library in the same process -----------------------------------------------------------

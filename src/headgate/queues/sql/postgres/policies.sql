@@ -7,11 +7,13 @@ UPDATE queue SET policies = policies | $2 WHERE (id = $1 OR kind <> 'queue') AND
 UPDATE queue SET policies = (policies & ~$2::integer) | $3::integer WHERE id = $1
 
 -- name: delete_expired
--- Queue, now. What is leased does not expire until it is given back, or its lease has ended and was not its last one.
+-- Queue, now, messages that the claim acks. What is leased does not expire until it is given back, or its lease has ended, was not
+-- its last one, and is not to be acked.
 DELETE FROM delivery WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM delivery
     WHERE queue = $1 AND expires_at IS NOT NULL AND expires_at <= coalesce($2::bigint, now_us())
-        AND (state IN (0, 1) OR state = 2 AND visible_at <= coalesce($2::bigint, now_us()) AND (doubt = 1 OR NOT EXISTS (
+        AND (state IN (0, 1) OR state = 2 AND visible_at <= coalesce($2::bigint, now_us())
+            AND message <> ALL ($3::bigint[]) AND (doubt = 1 OR NOT EXISTS (
             SELECT 1 FROM queue q WHERE q.id = $1 AND q.max_attempts > 0 AND delivery.attempts >= q.max_attempts)))
     LIMIT 1000 FOR UPDATE SKIP LOCKED))
 RETURNING 1

@@ -87,8 +87,10 @@ WITH gone AS (
 SELECT wake_up(id) FROM gone
 
 -- name: lock_indexes
--- One builder at a time in this schema: building concurrently takes no lock that would keep two apart.
-SELECT pg_advisory_lock(hashtextextended('headgate.indexes.' || current_schema(), 0))
+-- Whether the lock was free; if it was not, after a pause. One builder at a time in this schema: building concurrently takes
+-- no lock that would keep two apart. A builder waits for the end of all statements, also of one that would wait for its lock.
+SELECT CASE WHEN pg_try_advisory_lock(hashtextextended('headgate.indexes.' || current_schema(), 0))
+    THEN true ELSE pg_sleep(0.05) IS NULL END
 
 -- name: unlock_indexes
 SELECT pg_advisory_unlock(hashtextextended('headgate.indexes.' || current_schema(), 0))

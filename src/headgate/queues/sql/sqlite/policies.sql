@@ -7,11 +7,13 @@ UPDATE headgate_queue SET policies = policies | ?2 WHERE (id = ?1 OR kind <> 'qu
 UPDATE headgate_queue SET policies = (policies & ~?2) | ?3 WHERE id = ?1
 
 -- name: delete_expired
--- Queue, now. What is leased does not expire until it is given back, or its lease has ended and was not its last one.
+-- Queue, now, messages that the claim acks. What is leased does not expire until it is given back, or its lease has ended, was not
+-- its last one, and is not to be acked.
 DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN (
     SELECT message FROM headgate_delivery
     WHERE queue = ?1 AND expires_at IS NOT NULL AND expires_at <= ?2
-        AND (state IN (0, 1) OR state = 2 AND visible_at <= ?2 AND (doubt = 1 OR NOT EXISTS (
+        AND (state IN (0, 1) OR state = 2 AND visible_at <= ?2
+            AND message NOT IN (SELECT value FROM json_each(?3)) AND (doubt = 1 OR NOT EXISTS (
             SELECT 1 FROM headgate_queue q WHERE q.id = ?1 AND q.max_attempts > 0 AND attempts >= q.max_attempts)))
     LIMIT 1000)
 RETURNING 1
