@@ -437,6 +437,8 @@ class ClassicQueue(BrokerQueue):
         for lane in self._lanes.values() if self._many else (self._lane,):
             if self._take_from(lane, most - len(taken), taken, unmarked) or len(taken) >= most:
                 break
+            if lane.is_waiting and not unmarked:
+                break  # for its mark; those of lower priority wait behind it
         return taken
 
     def _take_from(
