@@ -140,7 +140,7 @@ def _project(properties: Properties) -> ProjectedHead:
         {name: _project_value(one) for name, one in headers.items() if _is_name(name)},
         properties.priority,
         project_id(values),
-        stored_filter_value(value) if isinstance(value, str) else None,
+        stored_filter_value(value) if isinstance(value, str) and value else None,
         project_properties(values),
     )
 

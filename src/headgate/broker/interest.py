@@ -25,7 +25,8 @@ class LaneInterest:
         self.fresh: dict[int, QueueEntry] = {}
         # The position up to which the filters of the current group have examined everything.
         self.evaluated = evaluated
-        self.lost: dict[int, int] = {}  # positions whose last filter left, and when
+        # Positions whose last filter left, or that came back when it had, and when that was.
+        self.lost: dict[int, int] = {}
 
     def left(self, position: int) -> None:
         """Forget a position whose entry was taken or deleted."""

@@ -308,6 +308,18 @@ class QueueLane:
         self.noted_before = frozenset(notes)
         self.noted = set(self.noted_before)
 
+    def drop_paged_out(self) -> None:
+        """Delete the rows of an earlier run that were only paged out: their messages are not persistent."""
+        for entry in self.read_on(self.gap_after) if self.restored_to >= 0 else ():
+            if self._was_paged_out(entry):
+                self.remove_row(entry)
+                self.queue.ready_bytes -= entry.message.body_size
+                self.delete(entry)
+        self.restored_to = -1
+
+    def _was_paged_out(self, entry: QueueEntry) -> bool:
+        return entry.position <= self.restored_to and not entry.message.persistent
+
     def read_back(self, window: int, before: int | None = None) -> Iterator[QueueEntry]:
         """Yield the entries before a position that are only in the store, the last first, and leave them there."""
         end, left = self.gap_last, self.gap
@@ -407,8 +419,9 @@ class QueueLane:
                 self.gap -= 1
                 entry = read_entry(row, self.priority, self._decode)
                 entry.redelivered = self._was_delivered(entry.position)
-                if entry.position <= self.restored_to and not entry.message.persistent:
-                    self._store.delete(self.number, entry.position)  # it was only paged out
+                if self._was_paged_out(entry):
+                    self._store.delete(self.number, entry.position)
+                    self.queue.ready_bytes -= entry.message.body_size
                 else:
                     self.head.append(entry)
                     if self.interest is not None:

@@ -319,6 +319,8 @@ class ClassicQueue(BrokerQueue):
         self.ready_bytes += facts.body_bytes
         self._next_position = max(self._next_position, last + 1, mark + 1)
         self._first_position = self._next_position
+        if self.definition.max_length is not None or self.definition.max_bytes is not None:
+            self._drop_paged_out()
         if self.selection is not None:
             self.selection.filters.examine_again()
         self.arm_expiry()
@@ -360,11 +362,20 @@ class ClassicQueue(BrokerQueue):
 
     def enforce_limits(self) -> None:
         """Drop entries from the front until the limits hold; with priorities, those that would be delivered next."""
+        if is_over_limits(self):
+            self._drop_paged_out()
         if self.definition.overflow == "drop-head":
             while len(self) and is_over_limits(self):
                 self.discard(self._pop(self._foremost()), "maxlen")
 
     # ---- inside
+
+    def _drop_paged_out(self) -> None:
+        """Delete what an earlier run only paged out, so that it does not count against the limits."""
+        for lane in self._lanes.values():
+            lane.drop_paged_out()
+            if lane.closed:
+                self._broker.touched.add(lane)
 
     def _lane_of(self, level: int) -> QueueLane:
         lane = self._lanes.get(level)
@@ -426,6 +437,8 @@ class ClassicQueue(BrokerQueue):
         for lane in self._lanes.values() if self._many else (self._lane,):
             if self._take_from(lane, most - len(taken), taken, unmarked) or len(taken) >= most:
                 break
+            if lane.is_waiting and not unmarked:
+                break  # for its mark; those of lower priority wait behind it
         return taken
 
     def _take_from(

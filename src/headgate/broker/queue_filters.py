@@ -270,6 +270,8 @@ class QueueFilters:
             interest.evaluated = max(interest.evaluated, position)
             if matched:
                 self._found(lane, position, matched, entry)
+            elif entry.redelivered and position not in interest.wanted:
+                interest.lost.setdefault(position, self._broker.now())
             done += 1
             if perf_counter() >= ends:
                 break

@@ -126,6 +126,8 @@ class SelectiveDelivery:
                 taken += found
                 if found or len(heap) == known:  # else all of them had expired
                     break
+            if heap and lane.is_waiting and not unmarked:
+                break  # for a mark or a note; those of lower priority wait behind it
         return taken
 
     def _take_from(

@@ -56,12 +56,13 @@ class StreamSubscription:
 
 def read_subscription(where: str, arguments: Mapping[str, Any]) -> StreamSubscription:
     """The subscription that the arguments of a consumer describe; `where` names the queue in a refusal."""
-    wanted = arguments.get(X_FILTER)
+    wanted, values = arguments.get(X_FILTER), _read_values(arguments.get(VALUES))
     return StreamSubscription(
         start=_read_start(where, arguments.get(OFFSET)),
         filter=None if wanted is None else read_filter(wanted, where),
-        values=_read_values(arguments.get(VALUES)),
-        match_unfiltered=arguments.get(UNFILTERED) is True,
+        values=values,
+        # For RabbitMQ a message with an empty filter value has none.
+        match_unfiltered=arguments.get(UNFILTERED) is True or "" in (values or ()),
         exact=_read_flag(where, arguments, EXACT),
     )
 
@@ -88,13 +89,12 @@ def _read_start(where: str, value: Any) -> StreamStart:
 
 
 def _read_values(value: Any) -> tuple[str, ...] | None:
-    """The filter values; RabbitMQ ignores what is no text."""
+    """The filter values; RabbitMQ ignores what is no text, and an array without a text selects no value."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list):
         return None
-    texts = tuple(stored_filter_value(one) for one in value if isinstance(one, str))
-    return texts or None
+    return tuple(stored_filter_value(one) for one in value if isinstance(one, str))
 
 
 def _read_flag(where: str, arguments: Mapping[str, Any], name: str) -> bool:

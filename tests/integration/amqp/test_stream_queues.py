@@ -303,6 +303,32 @@ def test_stream_filtering_on_amqp_as_rabbitmq_describes_it(kept):
         ]
 
 
+@pytest.mark.parametrize(
+    ("values", "unfiltered", "expected"),
+    [
+        (["a"], True, ["a", "none", "empty"]),
+        ("", False, ["none", "empty"]),
+        ([5], True, ["none", "empty"]),
+    ],
+)
+def test_an_empty_filter_value_is_none_and_an_array_without_a_text_selects_no_value(
+    kept, values, unfiltered, expected
+):
+    with open_channel(kept) as channel:
+        channel.queue_declare("orders", durable=True, arguments=STREAM)
+        for body, value in (
+            ("a", "a"),
+            ("none", None),
+            ("empty", ""),
+            ("b", "b"),
+            ("last", "last"),
+        ):
+            headers = {} if value is None else {"x-stream-filter-value": value}
+            channel.basic_publish("", "orders", body.encode(), pika.BasicProperties(headers=headers))  # fmt: skip
+        wanted = {"x_stream_filter": values, "x_stream_match_unfiltered": unfiltered}
+        assert bodies(read(channel, len(expected), "orders", **wanted)) == expected
+
+
 def publish_one_chunk(kept: Broker, tmp_path: Path) -> None:
     """Messages of three regions in one chunk, and another chunk."""
     with open_channel(kept) as channel:

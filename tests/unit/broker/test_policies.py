@@ -223,7 +223,7 @@ def test_the_reference_names_every_key() -> None:
 
 
 OF_CLASSIC: dict[str, Any] = {
-    "consumer-timeout": 1000, "dead-letter-exchange": "x", "message-ttl": 1, "expires": 1, "max-length": 1,
+    "consumer-timeout": 1000, "dead-letter-exchange": "x", "message-ttl": 1, "expires": 60_000, "max-length": 1,
     "max-length-bytes": 1, "overflow": "reject-publish", "filter": "a = 1", "unmatched": "drop", "unmatched-after": 1,
 }  # fmt: skip
 OF_STREAMS: dict[str, Any] = {

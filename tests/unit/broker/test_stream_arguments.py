@@ -64,6 +64,7 @@ def test_arguments_of_a_consumer():
         "match_unfiltered": True,
         "whole_chunks": False,
     }
+    assert read_subscription("q", {"x-stream-filter": []}).keywords["filter_values"] == ()
     assert read_subscription("q", {}).start == "next"
     assert read_subscription("q", {"x-stream-offset": -5}).start == 0
 

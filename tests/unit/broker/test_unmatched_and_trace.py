@@ -59,6 +59,31 @@ def test_what_nobody_wants_is_kept_or_dropped_or_becomes_a_dead_letter_after_its
         assert dead.get().message.headers["x-death"][0]["reason"] == "unmatched"
 
 
+def leave(desk: Desk, taker: Taker) -> None:
+    """End a consumer, as with its connection: what it has not acknowledged goes back."""
+    taker.queue.remove_consumer(taker)
+    taker.queue.requeue(taker.entries)
+    desk.broker.flush()
+
+
+def test_what_a_consumer_gives_back_is_unmatched_from_then_on(desk):
+    queue = desk.declare(x_unmatched="drop", x_unmatched_after=10_000)
+    desk.consume(queue, "n = 2")
+    taker = desk.consume(queue, "n = 1")
+    fill(desk, 2)
+    desk.publish(b"1", n=1)
+    desk.wait(9_000)
+    leave(desk, taker)
+    desk.wait(2_000)
+    assert len(queue) == 2  # the one that nobody ever wanted is dropped
+    back = desk.consume(queue, "n = 1")
+    assert back.got == [b"1", b"1"]
+    leave(desk, back)
+    desk.wait(11_000)
+    desk.wait(11_000)
+    assert len(queue) == 0
+
+
 def test_nothing_is_unmatched_while_there_is_no_consumer(desk):
     queue = desk.declare(x_unmatched="drop")
     fill(desk)
