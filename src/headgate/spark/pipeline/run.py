@@ -225,7 +225,7 @@ def follow(
         release_lock(query)
     failure = query.exception()
     if failure is not None:
-        raise failure_of(failure)
+        raise failure_of(failure) from failure
 
 
 def new_batches(query: StreamingQuery, account: Account) -> list[Batch]:
