@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from pathlib import Path
+from socketserver import BaseServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,10 +103,13 @@ def stop_session(spark: SparkSession) -> None:
     """Stop a session without waiting for PySpark's server of accumulators, which notices that it shall end after up to a second."""
     context: Any = getattr(spark, "sparkContext", None)  # none with Spark Connect
     server = getattr(context, "_accumulatorServer", None)
-    if server is not None:
-        context._accumulatorServer = None
-    spark.stop()
-    if server is not None:
+    if not isinstance(server, BaseServer):
+        spark.stop()
+        return
+    context._accumulatorServer = None
+    try:
+        spark.stop()
+    finally:
         if isinstance(server.server_address, str):  # a socket in a file, which must not stay behind
             Path(server.server_address).unlink(missing_ok=True)
         Thread(target=server.shutdown, daemon=True).start()

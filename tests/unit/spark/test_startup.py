@@ -110,3 +110,13 @@ def test_a_session_of_spark_connect_is_only_stopped():
     stopped: list[bool] = []
     stop_session(SimpleNamespace(stop=lambda: stopped.append(True)))
     assert stopped == [True]
+
+
+def test_a_session_is_stopped_by_pyspark_alone_if_its_server_is_an_unknown_one():
+    context = SimpleNamespace(_accumulatorServer=object())
+    stopped: list[object] = []
+    spark = SimpleNamespace(sparkContext=context)
+    spark.stop = lambda: stopped.append(context._accumulatorServer)
+    stop_session(spark)
+    assert stopped == [context._accumulatorServer]
+    assert stopped != [None]
