@@ -106,6 +106,8 @@ def stop_session(spark: SparkSession) -> None:
     if not isinstance(server, BaseServer):
         spark.stop()
         return
+    # Its thread still waits when Java closes the connection, and the server would print a traceback about that.
+    context._accumulatorServer.handle_error = lambda request, address: None
     context._accumulatorServer = None
     try:
         spark.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import socketserver
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,7 +79,7 @@ class SlowServer(socketserver.UnixStreamServer):
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), socketserver.BaseRequestHandler)
-        self.may_end, self.ended = Event(), Event()
+        self.may_end, self.ended, self.reading = Event(), Event(), Event()
 
     def shutdown(self) -> None:
         self.may_end.wait()
@@ -104,6 +105,30 @@ def test_a_session_stops_without_waiting_for_the_server_of_accumulators(server, 
     assert not server.ended.is_set()
     assert list(tmp_path.iterdir()) == []
     assert context._accumulatorServer is None
+
+
+class UntilTheEnd(socketserver.BaseRequestHandler):
+    """Reads like PySpark's handler of accumulators, to which a connection that ends is an error."""
+
+    def handle(self) -> None:
+        self.server.reading.set()
+        if not self.request.recv(1):
+            raise EOFError
+
+
+def test_a_connection_that_spark_ends_while_it_stops_prints_no_traceback(server, tmp_path, capsys):
+    server.RequestHandlerClass = UntilTheEnd
+    java = socket.socket(socket.AF_UNIX)
+    java.connect(server.server_address)
+    assert server.reading.wait(60)
+    stop_session(
+        SimpleNamespace(
+            sparkContext=SimpleNamespace(_accumulatorServer=server), stop=lambda: java.close()
+        )
+    )
+    server.may_end.set()
+    assert server.ended.wait(60)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_session_of_spark_connect_is_only_stopped():
