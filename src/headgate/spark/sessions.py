@@ -26,7 +26,11 @@ from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
 from headgate.spark.fork_server import ForkServer
 from headgate.spark.java import discard_archive, java_home
-from headgate.spark.startup import convert_without_pandas, create_without_ml
+from headgate.spark.startup import (
+    convert_without_pandas,
+    create_without_ml,
+    silence_closed_connections,
+)
 from headgate.spark.worker_launcher import SERVER_VARIABLE
 
 if TYPE_CHECKING:
@@ -127,6 +131,7 @@ def _new_session(
     convert_without_pandas()
     with _environment(variables), _keep_interrupt_handler():
         spark = _start(create, variables, overrides.get("spark.jars.packages"))
+    silence_closed_connections(spark)
     if here:
         _at_exit(_release_output, spark)
     return spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from pathlib import Path
@@ -99,6 +100,20 @@ def _is_ml_alone(loader: Any) -> bool:
 # ---- the end -----------------------------------------------------------------------------------------
 
 
+def silence_closed_connections(spark: SparkSession) -> None:
+    """Keep PySpark's server of accumulators from printing that Java closed its connection, as stopping a query or Spark does."""
+    server: Any = getattr(getattr(spark, "sparkContext", None), "_accumulatorServer", None)
+    if not isinstance(server, BaseServer):
+        return
+    print_error = server.handle_error
+
+    def print_others(*arguments: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError):
+            print_error(*arguments)
+
+    setattr(server, "handle_error", print_others)  # noqa: B010
+
+
 def stop_session(spark: SparkSession) -> None:
     """Stop a session without waiting for PySpark's server of accumulators, which notices that it shall end after up to a second."""
     context: Any = getattr(spark, "sparkContext", None)  # none with Spark Connect
@@ -106,8 +121,6 @@ def stop_session(spark: SparkSession) -> None:
     if not isinstance(server, BaseServer):
         spark.stop()
         return
-    # Its thread still waits when Java closes the connection, and the server would print a traceback about that.
-    context._accumulatorServer.handle_error = lambda request, address: None
     context._accumulatorServer = None
     try:
         spark.stop()

@@ -14,7 +14,12 @@ import pytest
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from headgate.spark import startup
-from headgate.spark.startup import convert_without_pandas, is_of_numpy, stop_session
+from headgate.spark.startup import (
+    convert_without_pandas,
+    is_of_numpy,
+    silence_closed_connections,
+    stop_session,
+)
 
 ML = "jar:file:/spark/jars/spark-mllib_2.13-4.3.0.jar!/META-INF/services/x"
 
@@ -121,11 +126,10 @@ def test_a_connection_that_spark_ends_while_it_stops_prints_no_traceback(server,
     java = socket.socket(socket.AF_UNIX)
     java.connect(server.server_address)
     assert server.reading.wait(60)
-    stop_session(
-        SimpleNamespace(
-            sparkContext=SimpleNamespace(_accumulatorServer=server), stop=lambda: java.close()
-        )
-    )
+    context = SimpleNamespace(_accumulatorServer=server)
+    spark = SimpleNamespace(sparkContext=context, stop=lambda: java.close())
+    silence_closed_connections(spark)
+    stop_session(spark)
     server.may_end.set()
     assert server.ended.wait(60)
     assert capsys.readouterr().err == ""
