@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -43,6 +44,7 @@ from headgate.pipelines.definition import (
 )
 from headgate.pipelines.layout import TableLayout, parse_layout
 from headgate.pipelines.places import (
+    NOWHERE,
     SparkPlace,
     absolute_path,
     absolute_place,
@@ -255,6 +257,12 @@ def _sinks(document: dict[str, Any], base: Path, problems: Problems) -> tuple[Si
     for to in {sink.to for sink in found if sink.to}:
         if len({(sink.layout, sink.options) for sink in found if sink.to == to}) > 1:
             problems.add("[[sink]]", f"two sinks write to {to} with different settings")
+    for (queue, to), count in Counter((sink.queue, sink.to) for sink in found).items():
+        if count > 1 and queue and to not in ("", NOWHERE):
+            problems.add(
+                f"sink of {queue!r}",
+                f"{count} sinks write this queue to {to}, which would store every message {count} times; keep one of them",
+            )
     return found
 
 

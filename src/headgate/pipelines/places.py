@@ -11,6 +11,7 @@ spark:delta:path:/data/orders            what Spark writes: only inside, made of
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -226,10 +227,10 @@ def _absolute_queue(rest: str, queue: str, base: Path) -> str:
 
 
 def absolute_path(path: str, base: Path) -> str:
-    """Return the path in full, relative to `base`; a URI is left as it is."""
+    """Return the path in full, relative to `base`; a URI is left as it is, and so is the ~ of a user that does not exist."""
     if "://" in path or path.startswith("file:"):
         return path
-    return str((base / Path(path).expanduser()).absolute())
+    return str((base / os.path.expanduser(path)).absolute())
 
 
 def is_same_location(one: str, other: str) -> bool:

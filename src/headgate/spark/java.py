@@ -153,7 +153,10 @@ def packaged_java() -> Java | None:
 
 def cache_directory(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
     """The user's directory for files that can be created again."""
-    home = Path(environ.get("HOME") or Path.home())
+    found = environ.get("HOME") or os.path.expanduser("~")
+    home = Path(
+        os.devnull if found == "~" else found
+    )  # of a user without one: nothing can be created in it
     if platform == "darwin":
         return home / "Library" / "Caches" / "headgate"
     return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "headgate"

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -25,7 +26,11 @@ from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
 from headgate.spark.fork_server import ForkServer
 from headgate.spark.java import discard_archive, java_home
-from headgate.spark.startup import convert_without_pandas, create_without_ml
+from headgate.spark.startup import (
+    convert_without_pandas,
+    create_without_ml,
+    silence_closed_connections,
+)
 from headgate.spark.worker_launcher import SERVER_VARIABLE
 
 if TYPE_CHECKING:
@@ -55,6 +60,11 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
+# A command raises the error that ends its query, without the page of Java's stack that Spark would log before.
+_COMMAND_LOGGING: Final = """\
+logger.query.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+logger.query.level = off
+"""
 
 
 def session(
@@ -79,7 +89,7 @@ def session(
     `config` holds settings of Spark for a new session: `session(config={"spark.driver.memory": "4g"})`.
     """
     running = running_session()
-    return running or _new_session(name, master, config, ml=True)
+    return running or _new_session(name, master, config, for_command=False)
 
 
 def command_session(
@@ -89,11 +99,11 @@ def command_session(
 ) -> SparkSession:
     """Return the running session, or start a new one for a command, which calls nothing of `pyspark.ml`: it starts faster."""
     running = running_session()
-    return running or _new_session(name, master, config, ml=False)
+    return running or _new_session(name, master, config, for_command=True)
 
 
 def _new_session(
-    name: str, master: str | None, config: Mapping[str, object], *, ml: bool
+    name: str, master: str | None, config: Mapping[str, object], *, for_command: bool
 ) -> SparkSession:
     overrides = {key: _text(value) for key, value in config.items()}
     cluster = choose_master(master, overrides, os.environ)
@@ -106,11 +116,12 @@ def _new_session(
         # Faster than TCP, and private. Workers that are no forks of ours print a traceback when such a socket is closed.
         overrides = {"spark.python.unix.domain.socket.enabled": "true", **overrides}
     cores = os.cpu_count() or 1
-    options = settings(cluster, overrides, cores=cores, scratch=_scratch())
+    log_settings = _LOGGING + _COMMAND_LOGGING if for_command else _LOGGING
+    options = settings(cluster, overrides, cores=cores, scratch=_scratch(log_settings))
     for key, value in options.items():
         builder = builder.config(key, value)
     here = cluster is not None and cluster.on_this_machine
-    lean = here and not ml and load_settings(environment=os.environ).spark_fast_start
+    lean = here and for_command and load_settings(environment=os.environ).spark_fast_start
 
     def create() -> SparkSession:
         if lean:
@@ -118,8 +129,9 @@ def _new_session(
         return builder.getOrCreate()
 
     convert_without_pandas()
-    with _environment(variables):
+    with _environment(variables), _keep_interrupt_handler():
         spark = _start(create, variables, overrides.get("spark.jars.packages"))
+    silence_closed_connections(spark)
     if here:
         _at_exit(_release_output, spark)
     return spark
@@ -305,11 +317,11 @@ def _text(value: object) -> str:
 # ---- starting ----------------------------------------------------------------------------------------
 
 
-def _scratch() -> Path:
+def _scratch(log_settings: str) -> Path:
     """Create a folder for files that Spark would write into the working directory; it is deleted at exit."""
     scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
     _at_exit(shutil.rmtree, scratch, True)
-    (scratch / "log4j2.properties").write_text(_LOGGING)
+    (scratch / "log4j2.properties").write_text(log_settings)
     return scratch
 
 
@@ -390,6 +402,17 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _keep_interrupt_handler() -> Iterator[None]:
+    """Keep PySpark from replacing the program's own handler of Ctrl-C: its handler raises in the middle of a call to Java."""
+    own = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if own not in (None, signal.default_int_handler, signal.getsignal(signal.SIGINT)):
+            signal.signal(signal.SIGINT, own)
 
 
 # ---- reaching the master -----------------------------------------------------------------------------

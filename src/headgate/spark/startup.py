@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from pathlib import Path
+from socketserver import BaseServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,14 +100,31 @@ def _is_ml_alone(loader: Any) -> bool:
 # ---- the end -----------------------------------------------------------------------------------------
 
 
+def silence_closed_connections(spark: SparkSession) -> None:
+    """Keep PySpark's server of accumulators from printing that Java closed its connection, as stopping a query or Spark does."""
+    server: Any = getattr(getattr(spark, "sparkContext", None), "_accumulatorServer", None)
+    if not isinstance(server, BaseServer):
+        return
+    print_error = server.handle_error
+
+    def print_others(*arguments: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError):
+            print_error(*arguments)
+
+    setattr(server, "handle_error", print_others)  # noqa: B010
+
+
 def stop_session(spark: SparkSession) -> None:
     """Stop a session without waiting for PySpark's server of accumulators, which notices that it shall end after up to a second."""
     context: Any = getattr(spark, "sparkContext", None)  # none with Spark Connect
     server = getattr(context, "_accumulatorServer", None)
-    if server is not None:
-        context._accumulatorServer = None
-    spark.stop()
-    if server is not None:
+    if not isinstance(server, BaseServer):
+        spark.stop()
+        return
+    context._accumulatorServer = None
+    try:
+        spark.stop()
+    finally:
         if isinstance(server.server_address, str):  # a socket in a file, which must not stay behind
             Path(server.server_address).unlink(missing_ok=True)
         Thread(target=server.shutdown, daemon=True).start()

@@ -371,3 +371,27 @@ def test_a_checkpoint_is_a_directory_however_it_is_spelled(tmp_path: Path) -> No
     assert (
         "checkpoint is a directory that driver and executors share, not 's3://bucket/ck'" in problem
     )
+
+
+BOUND = """
+[source]
+stream = "events"
+[exchange]
+type = "topic"
+[[binding]]
+queue = "eu"
+key = "#"
+"""
+
+
+def test_a_sink_that_is_written_twice_would_store_every_message_twice(tmp_path: Path) -> None:
+    sink = '[[sink]]\nqueue = "eu"\nto = "{}"\n'
+    [problem] = problems(tmp_path, BOUND + 2 * sink.format("stream:out"))
+    assert problem.startswith("sink of 'eu': 2 sinks write this queue to stream:")
+    read(tmp_path, BOUND + sink.format("stream:out") + sink.format("stream:copy"))
+    read(tmp_path, BOUND + 2 * sink.format("none:"))
+
+
+def test_a_queue_that_is_no_text_is_told_as_such(tmp_path: Path) -> None:
+    bound = BOUND.replace('"eu"', '["eu"]')
+    assert problems(tmp_path, bound)[0] == "[[binding]] 1: queue is text, not ['eu']"

@@ -119,3 +119,8 @@ def test_an_address_without_a_broker_or_an_exchange_is_refused(text: str) -> Non
     ) as refused:
         parse_place(text)
     assert "secret" not in str(refused.value)
+
+
+def test_the_tilde_of_a_user_that_does_not_exist_is_a_name_like_others() -> None:
+    place = absolute_place("stream:~no-such-user/out", "orders", Path("/data"))
+    assert place == "stream:/data/~no-such-user/out"

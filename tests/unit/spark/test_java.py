@@ -128,6 +128,15 @@ def test_the_cache_is_where_the_platform_keeps_caches():
     assert cache_directory(home, "darwin") == Path("/home/me/Library/Caches/headgate")
 
 
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_user_without_a_home_has_no_cache(monkeypatch, platform):
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    cache = cache_directory({}, platform)
+    with pytest.raises(OSError):
+        cache.mkdir(parents=True)
+    assert cache_directory({"XDG_CACHE_HOME": "/c"}, "linux") == Path("/c/headgate")
+
+
 # ---- the programs ------------------------------------------------------------------------------------
 
 

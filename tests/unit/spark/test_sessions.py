@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -296,3 +297,30 @@ def test_a_pyspark_that_is_too_old_is_refused_with_the_remedy(version):
 @pytest.mark.parametrize("version", ["4.2.0", "4.3.0", "4.10.1", "5.0.0"])
 def test_a_pyspark_that_has_what_is_needed_is_accepted(version):
     sessions.check_pyspark(version)
+
+
+# ---- Ctrl-C ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interrupt_handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def of_program(number: int, frame: object) -> None: ...
+
+
+def of_pyspark(number: int, frame: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("own", "kept"),
+    [(of_program, of_program), (signal.default_int_handler, of_pyspark)],
+)
+def test_a_session_keeps_the_programs_own_handler_of_ctrl_c(interrupt_handler, own, kept):
+    signal.signal(signal.SIGINT, own)
+    with sessions._keep_interrupt_handler():
+        signal.signal(signal.SIGINT, of_pyspark)
+    assert signal.getsignal(signal.SIGINT) is kept

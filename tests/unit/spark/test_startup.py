@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import socketserver
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,12 @@ import pytest
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from headgate.spark import startup
-from headgate.spark.startup import convert_without_pandas, is_of_numpy, stop_session
+from headgate.spark.startup import (
+    convert_without_pandas,
+    is_of_numpy,
+    silence_closed_connections,
+    stop_session,
+)
 
 ML = "jar:file:/spark/jars/spark-mllib_2.13-4.3.0.jar!/META-INF/services/x"
 
@@ -78,7 +84,7 @@ class SlowServer(socketserver.UnixStreamServer):
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), socketserver.BaseRequestHandler)
-        self.may_end, self.ended = Event(), Event()
+        self.may_end, self.ended, self.reading = Event(), Event(), Event()
 
     def shutdown(self) -> None:
         self.may_end.wait()
@@ -106,7 +112,40 @@ def test_a_session_stops_without_waiting_for_the_server_of_accumulators(server, 
     assert context._accumulatorServer is None
 
 
+class UntilTheEnd(socketserver.BaseRequestHandler):
+    """Reads like PySpark's handler of accumulators, to which a connection that ends is an error."""
+
+    def handle(self) -> None:
+        self.server.reading.set()
+        if not self.request.recv(1):
+            raise EOFError
+
+
+def test_a_connection_that_spark_ends_while_it_stops_prints_no_traceback(server, tmp_path, capsys):
+    server.RequestHandlerClass = UntilTheEnd
+    java = socket.socket(socket.AF_UNIX)
+    java.connect(server.server_address)
+    assert server.reading.wait(60)
+    context = SimpleNamespace(_accumulatorServer=server)
+    spark = SimpleNamespace(sparkContext=context, stop=lambda: java.close())
+    silence_closed_connections(spark)
+    stop_session(spark)
+    server.may_end.set()
+    assert server.ended.wait(60)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_session_of_spark_connect_is_only_stopped():
     stopped: list[bool] = []
     stop_session(SimpleNamespace(stop=lambda: stopped.append(True)))
     assert stopped == [True]
+
+
+def test_a_session_is_stopped_by_pyspark_alone_if_its_server_is_an_unknown_one():
+    context = SimpleNamespace(_accumulatorServer=object())
+    stopped: list[object] = []
+    spark = SimpleNamespace(sparkContext=context)
+    spark.stop = lambda: stopped.append(context._accumulatorServer)
+    stop_session(spark)
+    assert stopped == [context._accumulatorServer]
+    assert stopped != [None]

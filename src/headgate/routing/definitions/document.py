@@ -19,6 +19,7 @@ from headgate.errors import RoutingError, TopologyError
 Located: TypeAlias = tuple[str, dict[str, Any]]  # where an entry was written, and its arguments
 
 SWITCHES: Final = frozenset({"durable", "auto_delete", "internal"})
+_COLLECTIONS: Final = frozenset({"arguments", "headers", "present"})
 _TAGS: Final = frozenset({"$void", "$bytes", "$decimal", "$timestamp", "$table"})
 
 
@@ -103,11 +104,12 @@ def check_keys(entry: Any, keys: frozenset[str], where: str) -> None:
 
 
 def check_types(entry: Mapping[str, Any], switches: frozenset[str], where: str) -> None:
-    """Refuse a switch that is neither true nor false, and any other value that is no text."""
+    """Refuse a switch that is neither true nor false, and any other value that is no text. What is a table or a list is checked where it is read."""
     for key, value in entry.items():
         if key in switches and not isinstance(value, bool):
             raise TopologyError(f"{where}: {key} is true or false, not {value!r}")
-        if key not in switches and not isinstance(value, str | dict | list):
+        allowed = str | dict | list if key in _COLLECTIONS else str
+        if key not in switches and not isinstance(value, allowed):
             raise TopologyError(f"{where}: {key} is text, not {value!r}")
 
 

@@ -35,6 +35,7 @@ from headgate.spark.source.queue_rows import open_rows, queue_id
 from headgate.spark.source.queue_scan import has_archive
 
 _SOURCE: Final = "source.json"
+_OFFSETS: Final = "offsets"  # Spark's folder in a checkpoint
 _LOOP: Final = "messages would circulate for ever"
 _MAY_CHANGE: Final = ("filter", "start", "options", "malformed", "fail_on_data_loss")
 
@@ -168,6 +169,15 @@ def claim_checkpoint(pipeline: Pipeline) -> None:
     folder = pipeline.checkpoint / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / _SOURCE, json.dumps(_identity(pipeline), indent=1).encode())
+
+
+def delete_unfinished_offsets(pipeline: Pipeline) -> None:
+    """Delete files of offsets that an interrupted run did not finish; only while this process holds the checkpoint.
+
+    If they were to be the first offsets, Spark would refuse the checkpoint in every later run.
+    """
+    for file in (pipeline.checkpoint / _OFFSETS).glob(".*.tmp*"):
+        file.unlink(missing_ok=True)
 
 
 def _check_checkpoint(pipeline: Pipeline) -> Iterator[str]:

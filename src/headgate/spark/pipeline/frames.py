@@ -103,16 +103,20 @@ def _named(
     pipeline: Pipeline, where: str, work: Callable[[], DataFrame], source: Source | None = None
 ) -> DataFrame:
     """Do a part of the work; report its errors as problems of the pipeline's file, with the table `where` they are."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         with _without_spark_logs():
             return work()
-    except PySparkException as problem:
+    except (PySparkException, Py4JJavaError) as problem:
+        # PySpark has no error of its own for every one of Java's, such as that of an unknown format.
+        java = problem.java_exception if isinstance(problem, Py4JJavaError) else None
+        message = str(problem) if java is None else str(java.getMessage())
         if isinstance(source, FormatSource):
-            text = read_problem(source, str(problem))
+            text = read_problem(source, message)
         else:
-            text = f"{where}: {_describe(str(problem))}"
+            text = f"{where}: {_describe(message)}"
         raise PipelineError(str(pipeline.file), (text,)) from None
     except HeadgateError as problem:
         raise PipelineError(str(pipeline.file), (f"{where}: {problem}",)) from None

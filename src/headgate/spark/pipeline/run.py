@@ -27,7 +27,12 @@ from headgate.pipelines import (
 )
 from headgate.routing import demand_of
 from headgate.spark.datasource import HeadgateSource
-from headgate.spark.pipeline.checks import check, claim_checkpoint, use_recorded_path
+from headgate.spark.pipeline.checks import (
+    check,
+    claim_checkpoint,
+    delete_unfinished_offsets,
+    use_recorded_path,
+)
 from headgate.spark.pipeline.foreach import batch_store, require_formats, spark_places
 from headgate.spark.pipeline.frames import applies_filter, message_rows, passes_through_spark
 from headgate.spark.pipeline.lock import (
@@ -85,6 +90,7 @@ def _start(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
     pipeline = use_recorded_path(pipeline)
     rows_of = descriptor_rows(pipeline, spark)
     claim_checkpoint(pipeline)
+    delete_unfinished_offsets(pipeline)
     rows = rows_of(str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER)))
     spark.dataSource.register(HeadgateSource)
     writer = (
@@ -219,7 +225,7 @@ def follow(
         release_lock(query)
     failure = query.exception()
     if failure is not None:
-        raise failure_of(failure)
+        raise failure_of(failure) from failure
 
 
 def new_batches(query: StreamingQuery, account: Account) -> list[Batch]:

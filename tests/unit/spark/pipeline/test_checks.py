@@ -13,7 +13,13 @@ from headgate.errors import PipelineError
 from headgate.pipelines.definition import Pipeline, Sink
 from headgate.pipelines.file import read_pipeline
 from headgate.queues.database import connect
-from headgate.spark.pipeline.checks import check, claim_checkpoint, notes_on, use_recorded_path
+from headgate.spark.pipeline.checks import (
+    check,
+    claim_checkpoint,
+    delete_unfinished_offsets,
+    notes_on,
+    use_recorded_path,
+)
 from headgate.streams.stream import Stream
 
 TEXT = """
@@ -289,3 +295,13 @@ def test_a_binding_that_never_matches_is_worth_a_note(pipeline: Pipeline) -> Non
     assert not list(notes_on(pipeline))
     pipeline.topology.bind("pipeline", queue="all", key="a", filter="1 = 2")
     assert list(notes_on(pipeline))
+
+
+def test_offsets_that_an_interrupted_run_did_not_finish_are_deleted(pipeline: Pipeline) -> None:
+    offsets = pipeline.checkpoint / "offsets"
+    delete_unfinished_offsets(pipeline)
+    offsets.mkdir(parents=True)
+    for name in ("0", ".0.crc", ".1.e0e0ee33.tmp", "..1.e0e0ee33.tmp.crc"):
+        (offsets / name).write_text("")
+    delete_unfinished_offsets(pipeline)
+    assert sorted(file.name for file in offsets.iterdir()) == [".0.crc", "0"]
