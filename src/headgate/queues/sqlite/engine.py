@@ -189,6 +189,12 @@ class SqliteEngine:
             self._write_lock.release()
         self._readmit_sqlite3()
 
+    def _between_turns(self, act: Callable[[], None]) -> None:
+        """Call `act` unless a thread has a turn to write."""
+        if self._write_lock.acquire(blocking=False):
+            act()
+            self._write_lock.release()
+
     # -- fork, see sqlite.file --
 
     def _close_before_fork(self) -> None:
@@ -198,6 +204,7 @@ class SqliteEngine:
         if watcher is not None:
             watcher.close()
         self._close_idle()
+        self._between_turns(self._turns.let_go)
 
     def _watch_again(self) -> None:
         with self._lock:

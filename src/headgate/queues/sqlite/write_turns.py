@@ -94,6 +94,12 @@ class WriteTurns:
             self._changed.wait_for(lambda: self._is_waiting or self._is_closed)
             return not self._is_closed
 
+    def let_go(self) -> None:
+        """Close the log until the next turn: the connection that is closed last removes it. Not for use during a turn."""
+        if not (self._is_waiting or self._is_closed or self._descriptor == _CLOSED):
+            os.close(self._descriptor)
+            self._descriptor = _CLOSED
+
     def close(self) -> None:
         """Take no more turns. Not for use during one; idempotent."""
         with self._changed:

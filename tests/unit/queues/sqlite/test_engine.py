@@ -692,6 +692,7 @@ def test_a_message_is_stored_safely_while_the_process_can_open_no_more_files(url
 def test_a_connection_that_an_interruption_has_lost_leaves_no_descriptor_open(db, orders):
     orders.publish(b"a")
     log = db.engine.path.with_name("queues.db-wal")
+    db.engine._turns.close()
     db.engine._idle.clear()
     gc.collect()
     opened = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]

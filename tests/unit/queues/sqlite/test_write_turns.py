@@ -125,6 +125,18 @@ def test_there_are_no_turns_without_a_log(tmp_path: Path) -> None:
     turns.close()
 
 
+def test_a_log_that_was_removed_is_opened_anew(path: Path) -> None:
+    turns = WriteTurns(path)
+    with turns:
+        pass
+    turns.let_go()
+    Path(f"{path}-wal").unlink()
+    Path(f"{path}-wal").touch()
+    with turns:
+        assert not is_free(path)
+    turns.close()
+
+
 def test_the_log_is_closed_and_no_turn_taken_any_more(
     path: Path,
 ) -> None:
