@@ -13,7 +13,7 @@ from headgate.broker.lane import QueueLane, free_entries
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.queue_definition import QueueDefinition
 from headgate.broker.queue_expiry import UnusedWatch
-from headgate.broker.queue_limits import deliver_first, has_space, is_over_limits
+from headgate.broker.queue_limits import deliver_first, drop_paged_out, has_space, is_over_limits
 from headgate.broker.records import make_record
 from headgate.broker.redelivery import QuorumRedelivery
 from headgate.broker.refusals import AccessRefused, ResourceLocked
@@ -319,8 +319,7 @@ class ClassicQueue(BrokerQueue):
         self.ready_bytes += facts.body_bytes
         self._next_position = max(self._next_position, last + 1, mark + 1)
         self._first_position = self._next_position
-        if self.definition.max_length is not None or self.definition.max_bytes is not None:
-            self._drop_paged_out()
+        drop_paged_out(self)
         if self.selection is not None:
             self.selection.filters.examine_again()
         self.arm_expiry()
@@ -363,19 +362,12 @@ class ClassicQueue(BrokerQueue):
     def enforce_limits(self) -> None:
         """Drop entries from the front until the limits hold; with priorities, those that would be delivered next."""
         if is_over_limits(self):
-            self._drop_paged_out()
+            drop_paged_out(self)
         if self.definition.overflow == "drop-head":
             while len(self) and is_over_limits(self):
                 self.discard(self._pop(self._foremost()), "maxlen")
 
     # ---- inside
-
-    def _drop_paged_out(self) -> None:
-        """Delete what an earlier run only paged out, so that it does not count against the limits."""
-        for lane in self._lanes.values():
-            lane.drop_paged_out()
-            if lane.closed:
-                self._broker.touched.add(lane)
 
     def _lane_of(self, level: int) -> QueueLane:
         lane = self._lanes.get(level)

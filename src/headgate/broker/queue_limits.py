@@ -35,3 +35,13 @@ def deliver_first(queue: ClassicQueue) -> None:
     """Deliver to consumers that have room, unless a delivery is under way."""
     if queue.consumers and not queue.is_draining:
         queue.drain()
+
+
+def drop_paged_out(queue: ClassicQueue) -> None:
+    """Where there are limits, delete what an earlier run of the broker only paged out, so that it does not count."""
+    if queue.definition.max_length is None and queue.definition.max_bytes is None:
+        return
+    for lane in queue.lanes:
+        lane.drop_paged_out()
+        if lane.closed:
+            queue.vhost.broker.touched.add(lane)
