@@ -11,12 +11,14 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _LONGEST_WAIT_S: Final = 0.05
 _CLOSED: Final = -1
+_AT_ONCE: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
+_FREE: Final = fcntl.LOCK_UN
+_lock: Final = fcntl.flock
 
 
 class WriteTurns:
@@ -36,40 +38,37 @@ class WriteTurns:
         self._has_turn = self._is_closed = False
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
-        self._is_waiting = self._is_wanted = (
-            False  # whether the thread waits, and whether its turn is wanted
-        )
+        self._is_waiting = self._is_wanted = False  # of the turn that the thread takes
 
     def __enter__(self) -> None:
         if self._is_waiting or self._is_closed:
             return
         try:
-            with suppress(OSError):  # there is no log yet, or its file system has no such locks
-                self._take_turn()
+            if self._descriptor == _CLOSED:
+                self._descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _lock(self._descriptor, _AT_ONCE)
+                self._has_turn = True
+            except BlockingIOError:
+                self._wait()
+        except (OSError, RuntimeError):  # no log yet, a file system without such locks, no thread
+            return
         except BaseException:  # an interruption, perhaps with a turn
             self._has_turn = self._descriptor != _CLOSED
             self.__exit__()
             raise
 
-    def _take_turn(self) -> None:
-        if self._descriptor == _CLOSED:
-            self._descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._has_turn = True
-        except BlockingIOError:
-            self._wait()
-
     def __exit__(self, *raised: object) -> None:
         if self._has_turn:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            _lock(self._descriptor, _FREE)
             self._has_turn = False
 
     def _wait(self) -> None:
         """Have the thread take a turn for the calling one; return without it after the time limit."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="headgate-turns", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="headgate-turns", daemon=True)
+            thread.start()
+            self._thread = thread
         with self._changed:
             self._is_waiting = self._is_wanted = True
             self._changed.notify()
@@ -81,11 +80,11 @@ class WriteTurns:
     def _run(self) -> None:
         """In the thread: take the turns that are waited for, until `close`."""
         while self._is_asked():
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            _lock(self._descriptor, fcntl.LOCK_EX)
             with self._changed:
                 self._is_waiting, self._has_turn = False, self._is_wanted
                 if not self._is_wanted:
-                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+                    _lock(self._descriptor, _FREE)
                 self._changed.notify()
         os.close(self._descriptor)
 
