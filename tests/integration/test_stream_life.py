@@ -7,7 +7,6 @@ import pytest
 
 from headgate.errors import (
     StreamClosed,
-    StreamError,
     StreamExists,
     StreamLocked,
     StreamNotFound,
@@ -62,7 +61,7 @@ def test_a_path_where_no_stream_can_be_created_is_a_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StreamWriteError, match=r"cannot create .*file"):
         Stream.create(tmp_path / "file" / "s")
-    with pytest.raises(StreamError, match=r"stream\.json cannot be read: Not a directory"):
+    with pytest.raises(StreamNotFound, match="a stream is a directory, and this is a file"):
         Stream.open(tmp_path / "file")
 
 

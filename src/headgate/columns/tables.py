@@ -60,9 +60,8 @@ ENOUGH_BYTES: Final = 8 << 20
 _RUNS: Final = 4
 _RUN_ROWS: Final = 128
 _SCATTERED: Final = np.arange(1, 513) ** 2 * 0.6180339887 % 1  # as parts of all rows
-_FEW_REPEATS: Final = (
-    1 / 32
-)  # of a sample; with fewer, more than half the rows of a chunk are different
+# Of a sample; with fewer, more than half the rows of a chunk are different.
+_FEW_REPEATS: Final = 1 / 32
 
 
 class ArrowStream(Protocol):

@@ -28,9 +28,7 @@ MOST: Final = 50
 LONG_QUEUE: Final = 100_000  # messages in a queue without a limit
 LEAST_EXAMINED: Final = 1_000  # messages that a filter was tested on, and none of which matched
 MANY_HELD: Final = 1_000  # messages that a consumer without a prefetch keeps unacknowledged
-MANY_GROWING: Final = (
-    100  # messages that a consumer keeps unacknowledged, when each sample finds more
-)
+MANY_GROWING: Final = 100  # messages that a consumer keeps unacknowledged, more in each sample
 MOST_ADVISED: Final = 20  # filters of a queue on SQL that are checked for an index
 SAMPLES: Final = 4  # samples of a consumer in a row, each with more messages than the one before
 SAMPLE_S: Final = 1.5  # the least time between two samples

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -367,7 +366,8 @@ class Topology:
             yield
 
     def _unknown(self, exchange: str) -> UnknownExchange:
-        return UnknownExchange(exchange, nearest(exchange, islice(self._indexes, _COMPARED)))
+        known = list(self._indexes)  # in one step: other threads may declare
+        return UnknownExchange(exchange, nearest(exchange, known[:_COMPARED]))
 
     def _find_public(self, exchange: str) -> ExchangeIndex:
         index = self._public.get(exchange)

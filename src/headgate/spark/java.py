@@ -154,9 +154,8 @@ def packaged_java() -> Java | None:
 def cache_directory(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
     """The user's directory for files that can be created again."""
     found = environ.get("HOME") or os.path.expanduser("~")
-    home = Path(
-        os.devnull if found == "~" else found
-    )  # of a user without one: nothing can be created in it
+    # A user without a home gets one in which nothing can be created.
+    home = Path(os.devnull if found == "~" else found)
     if platform == "darwin":
         return home / "Library" / "Caches" / "headgate"
     return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "headgate"

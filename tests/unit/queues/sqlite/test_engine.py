@@ -10,10 +10,12 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -992,7 +994,9 @@ def test_others_write_between_the_transactions_of_a_long_operation(db, monkeypat
         assert not writer.is_alive()
 
     monkeypatch.setattr(sqlite_connection, "_LONG_S", 0.0)
-    monkeypatch.setattr(sqlite_connection.time, "sleep", pause)
+    # Not `time.sleep` itself, which other threads call, too.
+    patched = SimpleNamespace(sleep=pause, perf_counter=time.perf_counter)
+    monkeypatch.setattr(sqlite_connection, "time", patched)
     db.subscription("early", "TRUE", start="first")
     assert len(pauses) >= 3  # a page of the backlog has 500 messages
     assert other.stats().ready == len(pauses)
