@@ -27,7 +27,7 @@ REASONS: Final[dict[tuple[str, str, str], str]] = {
     ("queues", "sqlite, 4 processes / one, batches of 10", ""): TURNS,
     ("queues", "sqlite, 4 processes / one, batches of 100", ""): TURNS,
     ("queues", "postgres, take and finish 100 at a time", "pgmq"): (
-        "On the border: 1.19 to 1.40 × in runs of several days. Nearly all of the time is the database's, for both."
+        "On the border: 1.19 to 1.40 × in runs of several days."
     ),
     ("queues", "postgres, a claim behind a busy group of 200,000 / of 10,000", ""): (
         "Setting the waiting members of a group aside leaves old versions of their rows, which claims pass over until autovacuum "
